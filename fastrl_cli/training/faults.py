@@ -1,0 +1,53 @@
+"""What goes wrong in a run without ending it, counted; and when it does end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from fastrl_cli.errors import DivergedError
+
+FAULTS = ("bad_images", "overlong_prompts", "reward_failures", "skipped_steps")
+
+
+class Faults:
+    """Counts the faults of a step, and stops the run after too many skipped updates in a row."""
+
+    def __init__(self, max_non_finite_steps: int, warn: Callable[[str], None]) -> None:
+        self._max_non_finite = max_non_finite_steps
+        self._warn = warn
+        self._in_a_row = 0
+        self._counts: Counter[str] = Counter()
+
+    def note(self, kind: str, text: str, count: int = 1) -> None:
+        """Count a fault of this step, and say what it was."""
+        if kind not in FAULTS:
+            raise ValueError(f"unknown kind of fault: {kind}")
+        self._counts[kind] += count
+        self._warn(text)
+
+    def updates(self, done: int, skipped: Sequence[str]) -> None:
+        """Take the step's updates. Raises DivergedError where this is one non-finite step too many in a row."""
+        for text in skipped:
+            self.note("skipped_steps", text)
+        if not skipped:
+            self._in_a_row = 0 if done else self._in_a_row
+            return
+        self._in_a_row += 1
+        if self._in_a_row >= self._max_non_finite:
+            raise DivergedError(
+                f"{self._in_a_row} steps in a row had a non-finite loss or gradient; the last: {skipped[-1]}. "
+                "Lower optimizer.learning_rate, or look at those rollouts in the run's rollouts/ folder."
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """`faults/*` of the step, then start counting anew."""
+        counted = {f"faults/{name}": float(self._counts[name]) for name in FAULTS}
+        self._counts.clear()
+        return counted
+
+    def state_dict(self) -> dict[str, int]:
+        return {"in_a_row": self._in_a_row}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._in_a_row = state["in_a_row"]

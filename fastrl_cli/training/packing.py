@@ -1,0 +1,125 @@
+"""From rows to tensors. Masks come from lengths alone; no token value decides what is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastrl_cli.models.processing import ImageFeatures
+from fastrl_cli.rollout.rollout import TokenIds
+from fastrl_cli.training.rows import MicroBatch
+
+
+@dataclass(frozen=True)
+class PackedPrompt:
+    """What packing needs of a prompt."""
+
+    token_ids: TokenIds
+    positions: Tensor
+    """(3, P) for multi-axis rotary positions, (1, P) for plain ones."""
+    features: ImageFeatures | None
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """One micro-batch of B rows of at most L input tokens, with T predicted tokens in all."""
+
+    input_ids: Tensor
+    """(B, L)."""
+    positions: Tensor
+    """(3, B, L) or (B, L)."""
+    mask: Tensor
+    """(B, 1, L, L), true where attention is allowed."""
+    predictors: Tensor
+    """(T,), place in the flattened (B*L) hidden states that predicts each response token."""
+    targets: Tensor
+    """(T,), the response tokens."""
+    rollouts: tuple[int, ...]
+    """The rollouts in the order of their tokens; `lengths` says how many each has."""
+    lengths: tuple[int, ...]
+    pixel_values: Tensor | None
+    grid_thw: Tensor | None
+    padding_tokens: int
+
+    def to(self, device: torch.device) -> PackedBatch:
+        """The same batch with its tensors on `device`."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+    @property
+    def sequence(self) -> Tensor:
+        """(T,), each token's place in `rollouts`."""
+        lengths = torch.tensor(self.lengths, dtype=torch.long, device=self.targets.device)
+        return torch.repeat_interleave(torch.arange(len(self.lengths), device=lengths.device), lengths)
+
+
+def row_mask(segments: Tensor) -> Tensor:
+    """(B, 1, L, L) attention mask from segment numbers (B, L): 0 the prompt, k the k-th response, -1 padding. A token sees
+    the prompt and its own segment up to itself; padding sees itself, so that no row of the softmax is empty."""
+    length = segments.shape[1]
+    queries, keys = segments[:, :, None], segments[:, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+    allowed = causal & ((keys == 0) | (keys == queries)) & (keys >= 0) & (queries >= 0)
+    allowed |= torch.eye(length, dtype=torch.bool, device=segments.device)
+    return allowed[:, None]
+
+
+def response_positions(prompt_positions: Tensor, length: int) -> Tensor:
+    """(axes, length) positions of a response: on every axis they go on after the prompt's largest."""
+    start = int(prompt_positions.max()) + 1
+    return torch.arange(start, start + length).expand(prompt_positions.shape[0], length)
+
+
+def pack(
+    batch: MicroBatch,
+    prompt_of: Callable[[int], PackedPrompt],
+    responses: Sequence[TokenIds],
+    pad_token: int,
+    axes: int,
+) -> PackedBatch:
+    """Tensors of one micro-batch. `prompt_of(row.group)` is asked only here, so that pictures stay encoded until their
+    micro-batch comes; `responses` is indexed by the rows' rollouts. An empty micro-batch becomes one row of one token that
+    predicts nothing."""
+    count, width = max(1, len(batch)), max((row.tokens for row in batch), default=1)
+    ids = np.full((count, width), pad_token, dtype=np.int64)
+    segments = np.full((count, width), -1, dtype=np.int64)
+    positions = torch.zeros(axes, count, width, dtype=torch.long)
+    predictors: list[np.ndarray] = []
+    rollouts: list[int] = []
+    features: list[ImageFeatures] = []
+    for place, row in enumerate(batch):
+        prompt = prompt_of(row.group)
+        cursor = len(prompt.token_ids)
+        ids[place, :cursor] = prompt.token_ids
+        segments[place, :cursor] = 0
+        positions[:, place, :cursor] = prompt.positions
+        for number, rollout in enumerate(row.rollouts, start=1):
+            fed = responses[rollout][:-1]
+            stop = cursor + len(fed)
+            ids[place, cursor:stop] = fed
+            segments[place, cursor:stop] = number
+            positions[:, place, cursor:stop] = response_positions(prompt.positions, len(fed))
+            first = np.array([len(prompt.token_ids) - 1])
+            predictors.append(place * width + np.concatenate([first, np.arange(cursor, stop)]))
+            rollouts.append(rollout)
+            cursor = stop
+        if prompt.features is not None:
+            features.append(prompt.features)
+    targets = np.concatenate([responses[rollout] for rollout in rollouts]) if rollouts else np.zeros(0)
+    return PackedBatch(
+        input_ids=torch.from_numpy(ids),
+        positions=positions if axes > 1 else positions[0],
+        mask=row_mask(torch.from_numpy(segments)),
+        predictors=torch.from_numpy(np.concatenate(predictors) if predictors else np.zeros(0, dtype=np.int64)),
+        targets=torch.from_numpy(targets.astype(np.int64)),
+        rollouts=tuple(rollouts),
+        lengths=tuple(len(responses[rollout]) for rollout in rollouts),
+        pixel_values=torch.cat([image.pixel_values for image in features]) if features else None,
+        grid_thw=torch.cat([image.grid_thw for image in features]) if features else None,
+        padding_tokens=count * width - sum(row.tokens for row in batch),
+    )
+

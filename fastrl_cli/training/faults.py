@@ -11,7 +11,7 @@ FAULTS = ("bad_images", "overlong_prompts", "reward_failures", "skipped_steps")
 
 
 class Faults:
-    """Counts the faults of a step, and stops the run after too many skipped updates in a row."""
+    """Counts the faults of a step, and stops the run after too many non-finite steps in a row."""
 
     def __init__(self, max_non_finite_steps: int, warn: Callable[[str], None]) -> None:
         self._max_non_finite = max_non_finite_steps
@@ -27,17 +27,20 @@ class Faults:
         self._warn(text)
 
     def updates(self, done: int, skipped: Sequence[str]) -> None:
-        """Take the step's updates. Raises DivergedError where this is one non-finite step too many in a row."""
+        """Take the step's updates: how many were done, and a sentence for each that was skipped."""
         for text in skipped:
             self.note("skipped_steps", text)
-        if not skipped:
-            self._in_a_row = 0 if done else self._in_a_row
-            return
-        self._in_a_row += 1
+        if skipped:
+            self._in_a_row += 1
+        elif done:
+            self._in_a_row = 0
+
+    def stop_if_diverged(self) -> None:
+        """Raises DivergedError where the step was one non-finite step too many in a row."""
         if self._in_a_row >= self._max_non_finite:
             raise DivergedError(
-                f"{self._in_a_row} steps in a row had a non-finite loss or gradient; the last: {skipped[-1]}. "
-                "Lower optimizer.learning_rate, or look at those rollouts in the run's rollouts/ folder."
+                f"{self._in_a_row} steps in a row had a non-finite loss or gradient. Lower optimizer.learning_rate, or "
+                "look at the rollouts named in the warnings, in the run's rollouts/ folder."
             )
 
     def metrics(self) -> dict[str, float]:

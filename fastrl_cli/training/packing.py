@@ -122,4 +122,3 @@ def pack(
         grid_thw=torch.cat([image.grid_thw for image in features]) if features else None,
         padding_tokens=count * width - sum(row.tokens for row in batch),
     )
-

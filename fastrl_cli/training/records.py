@@ -57,7 +57,7 @@ def write_rollouts(run_dir: Path, step: int, groups: Sequence[RolloutGroup], sel
     """Write a step's rollouts, beside and then renamed, so that a file is whole or not there."""
     path = rollouts_path(run_dir, step)
     beside = path.with_suffix(".tmp")
-    with beside.open("w", encoding="utf-8") as file:
+    with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for group, reasons in zip(groups, selection.reasons, strict=True):
             for rollout, reason in zip(group.rollouts, reasons, strict=True):
                 file.write(dump_line(rollout_record(rollout, step, kept=reason.keeps, reason=str(reason))))

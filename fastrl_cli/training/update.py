@@ -23,6 +23,9 @@ from fastrl_cli.training.policy import Policy
 from fastrl_cli.training.ranks import gather, total
 from fastrl_cli.training.rows import MicroBatch, PromptRollouts, plan, split_updates
 
+NAMED = 16
+"""Rollouts that a warning names; all of a step are in its rollouts file."""
+
 Phase = Callable[[str], AbstractContextManager[None]]
 
 
@@ -221,7 +224,8 @@ class BatchUpdate:
         self.policy.discard_gradient()
         what = "loss" if suspects else "gradient"
         names = suspects or self.names(part)
-        self.stats.skipped.append(f"non-finite {what} in the update on rollouts {', '.join(names)}")
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        self.stats.skipped.append(f"non-finite {what}, update skipped; rollouts {', '.join(names[:NAMED])}{more}")
 
     def names(self, places: Sequence[int]) -> list[str]:
         """Rollouts as a person finds them in the rollouts file."""

@@ -1,0 +1,158 @@
+"""From the question stream to scored groups: drawing, generating, grading. Each rank does its share; afterwards every rank
+has every group, so that advantages and selection are computed alike everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastrl_cli.data.problems import BadImageError, OverlongPromptError
+from fastrl_cli.data.sample import Draw, Sample
+from fastrl_cli.errors import DataError
+from fastrl_cli.rewards import RewardFunction, score, shuffle_rewards
+from fastrl_cli.rollout.rollout import Engine, Generation, Reward, Rollout, Sampling
+from fastrl_cli.sampling.questions import QuestionStream
+from fastrl_cli.sampling.seeds import rollout_seed
+from fastrl_cli.training.faults import Faults
+from fastrl_cli.training.groups import DrawnQuestion, RolloutGroup
+from fastrl_cli.training.ranks import gather, share
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from fastrl_cli.models.processing import Processing
+
+BatchSeed = int
+
+
+class Collector:
+    """Makes the scored groups of a step."""
+
+    def __init__(
+        self,
+        questions: Sequence[Sample],
+        stream: QuestionStream,
+        processing: Processing,
+        engine: Engine,
+        sampling: Sampling,
+        reward: RewardFunction,
+        accelerator: Accelerator,
+        faults: Faults,
+        *,
+        seed: int,
+        overlong_is_error: bool,
+    ) -> None:
+        self.questions = questions
+        self.stream = stream
+        self.processing = processing
+        self.engine = engine
+        self.sampling = sampling
+        self.reward = reward
+        self.accelerator = accelerator
+        self.faults = faults
+        self.seed = seed
+        self.overlong_is_error = overlong_is_error
+
+    def draw(self, count: int) -> list[DrawnQuestion]:
+        """The next `count` questions that give a prompt. One that does not is counted, and the next takes its place.
+        Raises DataError where a whole pass over the questions gives none."""
+        drawn: list[DrawnQuestion] = []
+        failures = 0
+        while len(drawn) < count:
+            index, number = self.stream.take(1)[0]
+            sample = self.questions[index]
+            try:
+                drawn.append(DrawnQuestion(Draw(sample.id, number), self.processing.prompt(sample)))
+                failures = 0
+            except (OverlongPromptError, BadImageError) as error:
+                if isinstance(error, OverlongPromptError) and self.overlong_is_error:
+                    raise
+                kind = "overlong_prompts" if isinstance(error, OverlongPromptError) else "bad_images"
+                self.faults.note(kind, f"question set aside: {error}")
+                failures += 1
+                if failures >= len(self.questions):
+                    raise DataError(
+                        f"none of the {len(self.questions)} questions can be used; the last: {error}"
+                    ) from None
+        return drawn
+
+    def generate(self, drawn: Sequence[DrawnQuestion], n: int, step: int) -> list[RolloutGroup]:
+        """This rank's share of the questions with `n` ungraded rollouts each. A question whose picture cannot be decoded
+        has none."""
+        mine = [question for question in share(drawn, self.accelerator.process_index, self.accelerator.num_processes)]
+        usable = [question for question in mine if self.decodes(question)]
+        seeds = [[rollout_seed(self.seed, step, q.draw, index) for index in range(n)] for q in usable]
+        answers = self.engine.generate([q.prompt for q in usable], n, self.sampling, seeds)
+        made = dict(zip((q.draw for q in usable), zip(answers, seeds, strict=True), strict=True))
+        return [self.group(question, *made.get(question.draw, ([], []))) for question in mine]
+
+    def decodes(self, question: DrawnQuestion) -> bool:
+        """False, and counted, where a picture's data turns out damaged."""
+        try:
+            self.processing.images(question.prompt.sample)
+        except BadImageError as error:
+            self.faults.note("bad_images", f"question set aside: {error}")
+            return False
+        return True
+
+    def group(self, question: DrawnQuestion, generations: Sequence[Generation], seeds: Sequence[int]) -> RolloutGroup:
+        """Rollouts made of one question's generations."""
+        rollouts = [
+            Rollout(
+                sample=question.prompt.sample,
+                draw=question.draw,
+                index=index,
+                generation=generation,
+                text=self.processing.decode(generation.token_ids),
+                seed=seed,
+            )
+            for index, (generation, seed) in enumerate(zip(generations, seeds, strict=True))
+        ]
+        return RolloutGroup(question, rollouts)
+
+    def grade(self, groups: Sequence[RolloutGroup]) -> None:
+        """Give each rollout its reward. Rollouts whose reward failed leave their group, counted."""
+        scored = score([rollout for group in groups for rollout in group.rollouts], self.reward)
+        rewards = iter(scored.rewards)
+        for group in groups:
+            for rollout in group.rollouts:
+                rollout.reward = next(rewards)
+            group.rollouts = [rollout for rollout in group.rollouts if rollout.reward is not None]
+        for failure in scored.failures:
+            self.faults.note("reward_failures", failure)
+
+    def exchange(self, drawn: Sequence[DrawnQuestion], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped: an
+        advantage compares rollouts."""
+        if self.accelerator.num_processes == 1:
+            return [group for group in groups if len(group.rollouts) >= 2]
+        by_draw = {question.draw: question for question in drawn}
+        payload = [
+            (group.question.draw, [(r.index, r.generation, r.text, r.seed, r.reward) for r in group.rollouts])
+            for group in groups
+        ]
+        made: dict[Draw, RolloutGroup] = {}
+        for draw, parts in gather(payload, self.accelerator):
+            question = by_draw[draw]
+            rollouts = [
+                Rollout(question.prompt.sample, draw, index, generation, text, seed, reward)
+                for index, generation, text, seed, reward in parts
+            ]
+            made[draw] = RolloutGroup(question, rollouts)
+        ordered = [made[question.draw] for question in drawn]
+        return [group for group in ordered if len(group.rollouts) >= 2]
+
+
+def permute_rewards(groups: Sequence[RolloutGroup], seed: BatchSeed) -> None:
+    """The control: permute the rewards among all rollouts of the step, so that they say nothing."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rewards: list[Reward] = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    for rollout, reward in zip(rollouts, shuffle_rewards(rewards, seed), strict=True):
+        rollout.reward = reward
+
+
+def response_lengths(groups: Sequence[RolloutGroup]) -> np.ndarray:
+    """Tokens of every response of the step."""
+    return np.array([rollout.length for group in groups for rollout in group.rollouts], dtype=np.int64)

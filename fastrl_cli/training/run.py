@@ -1,0 +1,388 @@
+"""`fastrl train`: put the parts of a run together, then steps, evaluations and checkpoints until it ends."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fastrl_cli.config.load import config_to_yaml
+from fastrl_cli.config.run import RunConfig
+from fastrl_cli.data.load import QuestionSets, load_questions
+from fastrl_cli.evaluation.validate import Evaluation, Validator
+from fastrl_cli.models.load import load_policy_model, model_folder
+from fastrl_cli.models.processing import Processing
+from fastrl_cli.reporting.manifest import build_manifest, command_line, hash_weights
+from fastrl_cli.reporting.metrics_file import MetricsFile, read_metrics
+from fastrl_cli.reporting.progress import Reporter
+from fastrl_cli.reporting.report import write_report
+from fastrl_cli.reporting.summary import RunResult, summarize
+from fastrl_cli.rewards import AccuracyFormatReward
+from fastrl_cli.rollout.rollout import Engine, Sampling
+from fastrl_cli.rollout.select import build_engine
+from fastrl_cli.sampling.ars import make_rollout_count
+from fastrl_cli.sampling.questions import QuestionStream
+from fastrl_cli.training.checkpoint import (
+    Checkpoint,
+    newest_whole,
+    random_states,
+    restore_random_states,
+    write_checkpoint,
+)
+from fastrl_cli.training.collect import Collector
+from fastrl_cli.training.faults import Faults
+from fastrl_cli.training.loop import Trainer
+from fastrl_cli.training.policy import Policy
+from fastrl_cli.training.records import remove_after, write_rollouts
+from fastrl_cli.training.run_directory import (
+    RunDirectory,
+    check_new,
+    check_resumable,
+    check_writable,
+    default_run_dir,
+)
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+EVALUATION_SEED = 10_000_019
+"""Added to the run's seed: evaluation draws from generators of its own."""
+
+
+@dataclass
+class Run:
+    """The parts of a run, built."""
+
+    config: RunConfig
+    directory: RunDirectory
+    reporter: Reporter
+    accelerator: Accelerator
+    questions: QuestionSets
+    trainer: Trainer
+    engine: Engine
+    engine_reason: str
+    validator: Validator | None
+    total_steps: int
+    steps: MetricsFile | None = None
+    evaluations: MetricsFile | None = None
+
+
+def train(config: RunConfig, *, resume: Path | None, reporter: Reporter) -> RunResult:
+    """Run the training that `config` says, or go on with the run in `resume`, and return its result."""
+    directory, checkpoint = open_directory(config, resume, reporter)
+    run = build(config, directory, checkpoint, reporter)
+    with closing(run):
+        prepare_directory(run, checkpoint, resumed=resume is not None)
+        interrupted = train_steps(run)
+        return finish(run, interrupted=interrupted)
+
+
+def open_directory(
+    config: RunConfig, resume: Path | None, reporter: Reporter
+) -> tuple[RunDirectory, Checkpoint | None]:
+    """Check the run directory before anything is loaded. Nothing is written yet."""
+    if resume is None:
+        path = Path(config.run_dir) if config.run_dir else default_run_dir(config.algorithm.name, datetime.now())
+        check_new(path)
+        return RunDirectory(path), None
+    check_resumable(resume)
+    check_writable(resume)
+    checkpoint = newest_whole(resume, reporter.warn)
+    if checkpoint is None:
+        reporter.line(f"{resume} has no checkpoint yet: starting again at step 0")
+    else:
+        reporter.line(f"going on from {checkpoint.folder}, step {checkpoint.step}")
+    return RunDirectory(resume), checkpoint
+
+
+def build(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, reporter: Reporter) -> Run:
+    """Load data, model and engine, cheapest first, so that a mistake shows early."""
+    with reporter.phase("reading the questions"):
+        questions = load_questions(config.data, config.builtin, config.seed)
+    for line in questions.report:
+        reporter.line(line)
+    accelerator = make_accelerator(config)
+    sampling_config = config.sampling
+    model_config = config.model
+    if checkpoint is not None:
+        model_config = model_config.model_copy(update={"path": str(checkpoint.folder)})
+    with reporter.phase("loading the model"):
+        processing = Processing.load(model_config.path, config.data)
+        model = load_policy_model(model_config, accelerator.device)
+        has_kl = config.algorithm.kl.coefficient > 0
+        reference = load_policy_model(config.model, accelerator.device) if has_kl else None
+    sampling = Sampling(
+        temperature=sampling_config.temperature,
+        top_p=sampling_config.top_p,
+        top_k=sampling_config.top_k,
+        max_tokens=sampling_config.max_tokens,
+        suppressed=processing.suppressed_tokens,
+        stop=processing.stop_tokens,
+    )
+    policy = Policy(model, reference, processing, sampling, accelerator, config.model, config.optimizer)
+    with reporter.phase("starting the engine"):
+        engine, reason = build_engine(
+            config.engine,
+            model_path=model_config.path,
+            policy_model=model,
+            processing=processing,
+            max_prompt_tokens=config.data.max_prompt_tokens,
+            max_tokens=sampling_config.max_tokens,
+            device=accelerator.device,
+        )
+    reporter.line(f"engine {engine.name}: {reason}")
+    faults = Faults(config.faults.max_non_finite_steps, reporter.warn)
+    stream = QuestionStream(
+        len(questions.train), config.batch.questions_per_step, seed=config.seed, shuffle=config.data.shuffle
+    )
+    total_steps = config.batch.steps or config.batch.epochs * stream.steps_per_epoch
+    adaptive = make_rollout_count(
+        config.adaptive,
+        n0=config.batch.rollouts,
+        total_steps=total_steps,
+        steps_per_epoch=stream.steps_per_epoch,
+        pruned=config.pruning.type != "none",
+    )
+    if adaptive.warning:
+        reporter.warn(adaptive.warning)
+    reward = AccuracyFormatReward(config.reward)
+    collector = Collector(
+        questions.train,
+        stream,
+        processing,
+        engine,
+        sampling,
+        reward,
+        accelerator,
+        faults,
+        seed=config.seed,
+        overlong_is_error=config.data.overlong_prompt == "error",
+    )
+    trainer = Trainer(config, policy, collector, adaptive, faults, reporter)
+    if checkpoint is not None:
+        restore(trainer, checkpoint)
+    validator = make_validator(config, questions, collector)
+    return Run(config, directory, reporter, accelerator, questions, trainer, engine, reason, validator, total_steps)
+
+
+def make_accelerator(config: RunConfig) -> Accelerator:
+    """Devices, processes and precision; seeds of the global generators and threads are set here too."""
+    from accelerate import Accelerator
+
+    on_gpu = torch.cuda.is_available()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    bf16 = config.model.compute_dtype == "bfloat16" or (
+        config.model.compute_dtype == "auto" and on_gpu and torch.cuda.is_bf16_supported()
+    )
+    accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if bf16 else "no")
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    return accelerator
+
+
+def make_validator(config: RunConfig, questions: QuestionSets, collector: Collector) -> Validator | None:
+    """None where the data set has no validation split."""
+    if questions.validation is None or not len(questions.validation):
+        return None
+    sampling = Sampling(
+        temperature=config.eval.temperature,
+        top_p=config.eval.top_p,
+        max_tokens=config.sampling.max_tokens,
+        suppressed=collector.sampling.suppressed,
+        stop=collector.sampling.stop,
+    )
+    return Validator(
+        questions.validation,
+        collector.processing,
+        collector.reward,
+        sampling,
+        config.eval.rollouts,
+        collector.accelerator,
+        config.seed + EVALUATION_SEED,
+    )
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's state into a newly built trainer, and its weights into the engine."""
+    tensors = checkpoint.tensors()
+    trainer.load_state_dict(checkpoint.state)
+    trainer.policy.load_state_dict(tensors["policy"])
+    restore_random_states(tensors["random"])
+    trainer.sync()
+
+
+def prepare_directory(run: Run, checkpoint: Checkpoint | None, *, resumed: bool) -> None:
+    """Create the run directory, or cut the files of a run that goes on back to its checkpoint."""
+    run.reporter.run_dir = run.directory.path
+    if not run.accelerator.is_main_process:
+        return
+    config = run.config.model_copy(update={"run_dir": str(run.directory.path)})
+    run.directory.create(config_to_yaml(config), manifest(run))
+    step = checkpoint.step if checkpoint else 0
+    resume_at = step if resumed else None
+    run.steps = MetricsFile(run.directory.metrics, resume_at=resume_at)
+    run.evaluations = MetricsFile(run.directory.evaluations, resume_at=resume_at if checkpoint else None)
+    remove_after(run.directory.path, step)
+
+
+def manifest(run: Run) -> dict[str, Any]:
+    """What the run is made of."""
+    accelerator, questions = run.accelerator, run.questions
+    device = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else accelerator.device.type
+    folder = model_folder(run.config.model.path)
+    return build_manifest(
+        argv=command_line(),
+        seed=run.config.seed,
+        engine=run.engine.name,
+        engine_reason=run.engine_reason,
+        device=device,
+        torch_threads=torch.get_num_threads(),
+        processes=accelerator.num_processes,
+        deterministic=run.engine.name in ("transformers", "replay") and accelerator.device.type == "cpu",
+        model=run.config.model.path,
+        model_hash=hash_weights(folder) if folder else "",
+        data=questions.describe(),
+    )
+
+
+def train_steps(run: Run) -> bool:
+    """Evaluations, steps and checkpoints in their order. Returns True where the user interrupted."""
+    config, trainer, reporter = run.config, run.trainer, run.reporter
+    if trainer.step_number == 0 and config.eval.at_start:
+        show_example(run, evaluate(run))
+    reporter.begin(run.total_steps, trainer.step_number)
+    with interrupt_flag(reporter) as interrupted:
+        while trainer.step_number < run.total_steps:
+            metrics, groups, selection = trainer.step()
+            if run.steps is not None:
+                if config.log.rollouts:
+                    write_rollouts(run.directory.path, trainer.step_number, groups, selection)
+                run.steps.append(metrics)
+            reporter.step(metrics)
+            trainer.faults.stop_if_diverged()
+            done = trainer.step_number == run.total_steps or bool(interrupted)
+            if done or is_due(config.checkpoint.every, trainer.step_number):
+                save(run)
+            if interrupted:
+                return True
+            if not done and is_due(config.eval.every, trainer.step_number):
+                evaluate(run)
+    if config.eval.at_end:
+        evaluate(run)
+    return False
+
+
+def is_due(every: int | None, step: int) -> bool:
+    return every is not None and step % every == 0
+
+
+@contextmanager
+def interrupt_flag(reporter: Reporter) -> Iterator[list[int]]:
+    """A list that the first SIGINT fills, so that the step under way ends and is saved. The second ends the process at once;
+    the last checkpoint then stands."""
+    flag: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if flag:
+            raise KeyboardInterrupt
+        flag.append(number)
+        reporter.line("interrupted: this step ends, then the run is saved; again to stop at once")
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def save(run: Run) -> None:
+    """Write a checkpoint; the other ranks wait."""
+    trainer = run.trainer
+    if run.accelerator.is_main_process:
+        tensors = {"policy": trainer.policy.state_dict(), "random": random_states()}
+        with run.reporter.phase("writing a checkpoint"):
+            write_checkpoint(
+                run.directory.path, trainer.policy.save, trainer.state_dict(), tensors, run.config.checkpoint.keep
+            )
+    run.accelerator.wait_for_everyone()
+
+
+def evaluate(run: Run) -> Evaluation | None:
+    """Accuracy on the validation questions, written down and shown."""
+    if run.validator is None:
+        return None
+    with run.reporter.phase("evaluating"):
+        evaluation = run.validator.run(run.engine)
+    metrics = {"step": float(run.trainer.step_number), **evaluation.metrics}
+    if run.evaluations is not None:
+        run.evaluations.append(metrics)
+    run.reporter.evaluation(metrics)
+    return evaluation
+
+
+def show_example(run: Run, evaluation: Evaluation | None) -> None:
+    """One validation problem with the model's answer."""
+    if evaluation is None:
+        return
+    rollout = evaluation.rollouts[0]
+    kind = rollout.sample.columns.get("kind", "")
+    pictures = f"{len(rollout.sample.images)} picture{'s' if len(rollout.sample.images) != 1 else ''} {kind}".strip()
+    run.reporter.example(
+        question=rollout.sample.question,
+        pictures=pictures if rollout.sample.images else "",
+        response=rollout.text,
+        gold=rollout.sample.answer,
+        correct=bool(rollout.reward and rollout.reward.accuracy),
+    )
+
+
+def finish(run: Run, *, interrupted: bool) -> RunResult:
+    """The result from the files of metrics, and the report."""
+    directory, config = run.directory, run.config
+    run.accelerator.wait_for_everyone()
+    steps, evaluations = read_metrics(directory.metrics), read_metrics(directory.evaluations)
+    result = summarize(
+        run_dir=str(directory.path),
+        report=str(directory.report),
+        algorithm=config.algorithm.name,
+        engine=run.engine.name,
+        pruning=config.pruning.type,
+        adaptive=config.adaptive.type,
+        seed=config.seed,
+        outcome="interrupted" if interrupted else "finished",
+        steps=steps,
+        evaluations=evaluations,
+    )
+    if run.accelerator.is_main_process:
+        write_report(
+            directory.report,
+            result=result,
+            config=config.model_dump(mode="json"),
+            manifest=manifest(run),
+            steps=steps,
+            evaluations=evaluations,
+        )
+    return result
+
+
+@contextmanager
+def closing(run: Run) -> Iterator[None]:
+    """Close files and engine whatever happens."""
+    try:
+        yield
+    finally:
+        for file in (run.steps, run.evaluations):
+            if file is not None:
+                file.close()
+        run.engine.close()

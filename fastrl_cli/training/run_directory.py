@@ -1,0 +1,100 @@
+"""The run directory: what is in it, when it may be used, and how a resumed run cuts it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fastrl_cli.errors import MissingError, UsageError
+
+CONFIG = "config.resolved.yaml"
+MANIFEST = "manifest.json"
+METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+REPORT = "report.md"
+MIN_FREE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """`config.resolved.yaml`, `manifest.json`, `metrics.jsonl`, `evaluations.jsonl`, `rollouts/`, `checkpoints/`,
+    `report.md`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / MANIFEST
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / METRICS
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / EVALUATIONS
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
+
+    def create(self, config_text: str, manifest: Mapping[str, Any]) -> None:
+        """Make the directory and write what is known before the first step. Files of a run that goes on stay."""
+        for folder in (self.path, self.path / "rollouts", self.path / "checkpoints"):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.config, config_text)
+        write_text(self.manifest, json.dumps(manifest, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file beside its place, then rename it."""
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(beside, path)
+
+
+def default_run_dir(algorithm: str, now: datetime) -> Path:
+    """`runs/<algorithm>-<date and time>`."""
+    return Path("runs") / f"{algorithm}-{now:%Y%m%d-%H%M%S}"
+
+
+def check_new(path: Path) -> None:
+    """Raises UsageError for a directory that holds something, MissingError where it could not be written to."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"run_dir {path} is a file: name a directory that is empty or does not exist yet")
+    if path.is_dir() and any(path.iterdir()):
+        raise UsageError(
+            f"run_dir {path} is not empty: name another, or go on with the run in it: fastrl train --resume {path}"
+        )
+    check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """Raises MissingError where the directory, or the nearest one above it, cannot be written to or is full."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise MissingError(f"run_dir {path}: no permission to write in {place}. Choose another with --run-dir")
+    free = shutil.disk_usage(place).free
+    if free < MIN_FREE_BYTES:
+        raise MissingError(f"run_dir {path}: only {free / 2**20:.0f} MiB free on the disk; make room or use --run-dir")
+
+
+def check_resumable(path: Path) -> None:
+    """Raises UsageError where there is no run to go on with."""
+    if not path.is_dir():
+        raise UsageError(f"--resume {path}: no such directory")
+    missing = [name for name in (CONFIG, MANIFEST) if not (path / name).is_file()]
+    if missing:
+        raise UsageError(f"--resume {path}: not a run directory, {' and '.join(missing)} missing in it")

@@ -39,7 +39,8 @@ class Evaluation:
 
 
 class Validator:
-    """Asks the same questions of the engine's current weights, with seeds of its own: training randomness is untouched."""
+    """Asks the same questions of the engine's current weights, with seeds of its own: training randomness is
+    untouched."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Checkpoints: written beside and renamed, checked by their own list of files, the newest whole one found again.
 
-A checkpoint is a model folder that transformers and vLLM load as it is, with a folder `trainer/` in it:
-`state.json` (what the run knows), `tensors.pt` (optimiser and random generators) and `files.json` (size and SHA-256 of every
-file, written last)."""
+A checkpoint is a model folder that transformers and vLLM load as it is, with a folder `trainer/` in it: `state.json`
+(what the run knows), `tensors.pt` (optimiser and random generators) and `files.json` (size and SHA-256 of every file,
+written last)."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def checkpoint_folder(run_dir: Path, step: int) -> Path:
 def write_checkpoint(
     run_dir: Path, save_model: Callable[[Path], None], state: dict[str, Any], tensors: dict[str, Any], keep: int
 ) -> Path:
-    """Write the checkpoint of `state["step"]`, then remove all but the newest `keep`. Raises OSError where the disk is full;
-    the checkpoints before it are then untouched."""
+    """Write the checkpoint of `state["step"]`, then remove all but the newest `keep`. Raises OSError where the disk
+    is full; the checkpoints before it are then untouched."""
     folder = checkpoint_folder(run_dir, int(state["step"]))
     beside = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(beside, ignore_errors=True)

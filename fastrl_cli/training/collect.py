@@ -1,5 +1,5 @@
-"""From the question stream to scored groups: drawing, generating, grading. Each rank does its share; afterwards every rank
-has every group, so that advantages and selection are computed alike everywhere."""
+"""From the question stream to scored groups: drawing, generating, grading. Each rank does its share; afterwards every
+rank has every group, so that advantages and selection are computed alike everywhere."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Collector:
         return drawn
 
     def generate(self, drawn: Sequence[DrawnQuestion], n: int, step: int) -> list[RolloutGroup]:
-        """This rank's share of the questions with `n` ungraded rollouts each. A question whose picture cannot be decoded
-        has none."""
+        """This rank's share of the questions with `n` ungraded rollouts each. A question whose picture cannot be
+        decoded has none."""
         mine = [question for question in share(drawn, self.accelerator.process_index, self.accelerator.num_processes)]
         usable = [question for question in mine if self.decodes(question)]
         seeds = [[rollout_seed(self.seed, step, q.draw, index) for index in range(n)] for q in usable]
@@ -124,8 +124,8 @@ class Collector:
             self.faults.note("reward_failures", failure)
 
     def exchange(self, drawn: Sequence[DrawnQuestion], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-        """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped: an
-        advantage compares rollouts."""
+        """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped:
+        an advantage compares rollouts."""
         if self.accelerator.num_processes == 1:
             return [group for group in groups if len(group.rollouts) >= 2]
         by_draw = {question.draw: question for question in drawn}

@@ -45,8 +45,8 @@ class RolloutGroup:
             rollout.advantage = float(advantage)
 
     def for_selection(self) -> Group:
-        """What a selector sees. Rollouts of equal accuracy and form count as of equal reward, also where a length penalty
-        makes the total continuous."""
+        """What a selector sees. Rollouts of equal accuracy and form count as of equal reward, also where a length
+        penalty makes the total continuous."""
         parts = [scored(rollout).parts for rollout in self.rollouts]
         return Group(
             draw=self.question.draw,

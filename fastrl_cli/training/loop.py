@@ -1,5 +1,5 @@
-"""One step of training, top to bottom: generate, reward, advantage, select, old, reference, update, sync. Nothing else in
-the program knows this order."""
+"""One step of training, top to bottom: generate, reward, advantage, select, old, reference, update, sync. Nothing
+else in the program knows this order."""
 
 from __future__ import annotations
 

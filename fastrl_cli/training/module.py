@@ -16,8 +16,9 @@ LOGITS_PER_CHUNK = 2**24
 
 
 def token_logprobs(logits: Tensor, targets: Tensor, temperature: float, suppressed: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (T,) of `targets` and entropies (T,) under `softmax((logits + bias) / temperature)`, where the
-    bias is minus infinity on `suppressed` tokens: the distribution the engine samples from. Entropies carry no gradient."""
+    """Log-probabilities (T,) of `targets` and entropies (T,) under `softmax((logits + bias) / temperature)`, where
+    the bias is minus infinity on `suppressed` tokens: the distribution the engine samples from. Entropies carry no
+    gradient."""
     scaled = logits.float() / temperature
     if len(suppressed):
         scaled = scaled.index_fill(-1, suppressed, float("-inf"))
@@ -80,8 +81,8 @@ class LogProbModule(nn.Module):
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def vision_dummy(self) -> Tensor:
-        """Zero, by way of the vision tower: every rank runs it in every micro-batch, with pictures or without, so that the
-        collective calls of the ranks match and every parameter has a gradient."""
+        """Zero, by way of the vision tower: every rank runs it in every micro-batch, with pictures or without, so
+        that the collective calls of the ranks match and every parameter has a gradient."""
         vision = self.model.config.vision_config
         merge = vision.spatial_merge_size
         channels = getattr(vision, "in_channels", getattr(vision, "in_chans", 3))

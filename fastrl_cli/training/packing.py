@@ -58,8 +58,8 @@ class PackedBatch:
 
 
 def row_mask(segments: Tensor) -> Tensor:
-    """(B, 1, L, L) attention mask from segment numbers (B, L): 0 the prompt, k the k-th response, -1 padding. A token sees
-    the prompt and its own segment up to itself; padding sees itself, so that no row of the softmax is empty."""
+    """(B, 1, L, L) attention mask from segment numbers (B, L): 0 the prompt, k the k-th response, -1 padding. A token
+    sees the prompt and its own segment up to itself; padding sees itself, so that no row of the softmax is empty."""
     length = segments.shape[1]
     queries, keys = segments[:, :, None], segments[:, None, :]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
@@ -81,9 +81,9 @@ def pack(
     pad_token: int,
     axes: int,
 ) -> PackedBatch:
-    """Tensors of one micro-batch. `prompt_of(row.group)` is asked only here, so that pictures stay encoded until their
-    micro-batch comes; `responses` is indexed by the rows' rollouts. An empty micro-batch becomes one row of one token that
-    predicts nothing."""
+    """Tensors of one micro-batch. `prompt_of(row.group)` is asked only here, so that pictures stay encoded until
+    their micro-batch comes; `responses` is indexed by the rows' rollouts. An empty micro-batch becomes one row of one
+    token that predicts nothing."""
     count, width = max(1, len(batch)), max((row.tokens for row in batch), default=1)
     ids = np.full((count, width), pad_token, dtype=np.int64)
     segments = np.full((count, width), -1, dtype=np.int64)

@@ -1,8 +1,9 @@
 """The rollouts file: every rollout of a step, one JSON line each, in `rollouts/step_000001.jsonl`.
 
-A line holds `step`, `question_id`, `draw`, `index` (place in the group), `source`, `row`, `question`, `gold`, `pictures` (number),
-`columns` (every other column of the data set), `seed`, `policy_version`, `token_ids`, `logprobs` (the engine's), `text`,
-`finish_reason`, `reward` (total), `reward_parts`, `reward_details`, `accuracy`, `advantage`, `kept`, `reason`.
+A line holds `step`, `question_id`, `draw`, `index` (place in the group), `source`, `row`, `question`, `gold`,
+`pictures` (number), `columns` (every other column of the data set), `seed`, `policy_version`, `token_ids`, `logprobs`
+(the engine's), `text`, `finish_reason`, `reward` (total), `reward_parts`, `reward_details`, `accuracy`, `advantage`,
+`kept`, `reason`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """How kept rollouts are laid out for the forward pass: rows, micro-batches, ranks. Plain numbers, no tensors.
 
-A row is a prompt followed by one or more of its rollouts (the shared-prefix layout; one rollout a row is the plain one).
-The loss weighs every token by the optimiser step's own denominators, so no choice made here can change a gradient."""
+A row is a prompt followed by one or more of its rollouts (the shared-prefix layout; one rollout a row is the plain
+one). The loss weighs every token by the optimiser step's own denominators, so no choice made here can change a
+gradient."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -46,7 +48,8 @@ def row_cost(tokens: int, hidden_size: int) -> float:
 
 
 def rollouts_per_row(group: PromptRollouts, layout: Layout, hidden_size: int, max_tokens: int) -> int:
-    """How many rollouts follow one copy of the prompt: as many as fit (`shared_prefix`), one (`rows`), or the cheapest."""
+    """How many rollouts follow one copy of the prompt: as many as fit (`shared_prefix`), one (`rows`), or the
+    cheapest."""
     if layout == "rows":
         return 1
     best, best_cost = 1, float("inf")
@@ -114,7 +117,7 @@ def split_updates(rollouts: int, updates: int | None, mini_batch: int | None) ->
     if updates is not None:
         count = min(updates, rollouts)
         edges = [rollouts * part // count for part in range(count + 1)]
-        return [range(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+        return [range(start, stop) for start, stop in itertools.pairwise(edges)]
     if mini_batch is None:
         raise ValueError("either updates or mini_batch is needed")
     return [range(start, min(start + mini_batch, rollouts)) for start in range(0, rollouts, mini_batch)]

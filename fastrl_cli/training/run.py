@@ -289,8 +289,8 @@ def is_due(every: int | None, step: int) -> bool:
 
 @contextmanager
 def interrupt_flag(reporter: Reporter) -> Iterator[list[int]]:
-    """A list that the first SIGINT fills, so that the step under way ends and is saved. The second ends the process at once;
-    the last checkpoint then stands."""
+    """A list that the first SIGINT fills, so that the step under way ends and is saved. The second ends the process
+    at once; the last checkpoint then stands."""
     flag: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:

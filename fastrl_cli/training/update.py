@@ -64,8 +64,8 @@ class UpdateStats:
 
 
 class BatchUpdate:
-    """One batch's optimiser steps. Only this rank's micro-batches are computed here; denominators are those of all ranks,
-    so the sum of the ranks' gradients is that of the whole step."""
+    """One batch's optimiser steps. Only this rank's micro-batches are computed here; denominators are those of all
+    ranks, so the sum of the ranks' gradients is that of the whole step."""
 
     def __init__(
         self, policy: Policy, config: AlgorithmConfig, batch: KeptBatch, phase: Phase, *, trust_engine: bool

@@ -76,6 +76,7 @@ _STEP = (
     Metric("gap/kl", "nats", "estimated KL divergence (k3) of the engine's distribution to the trainer's"),
     Metric("weights/changed_fraction", "fraction", "weights that this step's updates changed"),
     Metric("faults/bad_images", "questions", "questions set aside in this step for a picture that cannot be used"),
+    Metric("faults/bad_questions", "questions", "questions set aside in this step for a text that does not fit"),
     Metric("faults/overlong_prompts", "questions", "questions set aside in this step for a prompt over the limit"),
     Metric("faults/reward_failures", "rollouts", "rollouts whose grading crashed or hung; their reward is zero"),
     Metric("faults/skipped_steps", "optimiser steps", "updates skipped for a non-finite loss or gradient"),

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal, Protocol, TextIO
+from typing import Protocol, TextIO
 
+from fastrl_cli.errors import UsageError
 from fastrl_cli.reporting.metrics import Metrics
 from fastrl_cli.reporting.wording import clock, evaluation_text, example_text, step_text
 
-Mode = Literal["auto", "rich", "plain", "none"]
+MODES = ("auto", "rich", "plain", "none")
 
 
 class Reporter(Protocol):
@@ -58,9 +59,11 @@ class Reporter(Protocol):
         ...
 
 
-def make_reporter(mode: Mode = "auto") -> Reporter:
+def make_reporter(mode: str = "auto") -> Reporter:
     """The reporter for this process: `auto` is rich on a terminal, else plain lines; only the first of several
-    processes speaks."""
+    processes speaks. Raises `UsageError` for an unknown mode."""
+    if mode not in MODES:
+        raise UsageError(f"--progress is {mode}: must be one of {', '.join(MODES)}. For example: --progress plain")
     if mode == "none" or os.environ.get("RANK", "0") != "0":
         return QuietReporter()
     if mode == "rich" or (mode == "auto" and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):

@@ -6,15 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from fastrl_cli.data.problems import BadImageError, OverlongPromptError
+from fastrl_cli.data.problems import BadImageError, BadQuestionError, OverlongPromptError, UnusableSampleError
 from fastrl_cli.data.sample import Draw, Sample
 from fastrl_cli.errors import DataError
 from fastrl_cli.rewards import RewardFunction, score, shuffle_rewards
-from fastrl_cli.rollout.rollout import Engine, Generation, Reward, Rollout, Sampling
-from fastrl_cli.sampling.questions import QuestionStream
-from fastrl_cli.sampling.seeds import rollout_seed
+from fastrl_cli.rollout.rollout import Engine, Generation, Rollout, Sampling
+from fastrl_cli.sampling import QuestionStream, rollout_seed
 from fastrl_cli.training.faults import Faults
 from fastrl_cli.training.groups import DrawnQuestion, RolloutGroup
 from fastrl_cli.training.ranks import gather, share
@@ -24,7 +21,11 @@ if TYPE_CHECKING:
 
     from fastrl_cli.models.processing import Processing
 
-BatchSeed = int
+FAULT_OF: dict[type[UnusableSampleError], str] = {
+    OverlongPromptError: "overlong_prompts",
+    BadImageError: "bad_images",
+    BadQuestionError: "bad_questions",
+}
 
 
 class Collector:
@@ -66,11 +67,10 @@ class Collector:
             try:
                 drawn.append(DrawnQuestion(Draw(sample.id, number), self.processing.prompt(sample)))
                 failures = 0
-            except (OverlongPromptError, BadImageError) as error:
+            except UnusableSampleError as error:
                 if isinstance(error, OverlongPromptError) and self.overlong_is_error:
                     raise
-                kind = "overlong_prompts" if isinstance(error, OverlongPromptError) else "bad_images"
-                self.faults.note(kind, f"question set aside: {error}")
+                self.faults.note(FAULT_OF[type(error)], f"question set aside: {error}")
                 failures += 1
                 if failures >= len(self.questions):
                     raise DataError(
@@ -81,7 +81,7 @@ class Collector:
     def generate(self, drawn: Sequence[DrawnQuestion], n: int, step: int) -> list[RolloutGroup]:
         """This rank's share of the questions with `n` ungraded rollouts each. A question whose picture cannot be
         decoded has none."""
-        mine = [question for question in share(drawn, self.accelerator.process_index, self.accelerator.num_processes)]
+        mine = share(drawn, self.accelerator.process_index, self.accelerator.num_processes)
         usable = [question for question in mine if self.decodes(question)]
         seeds = [[rollout_seed(self.seed, step, q.draw, index) for index in range(n)] for q in usable]
         answers = self.engine.generate([q.prompt for q in usable], n, self.sampling, seeds)
@@ -121,7 +121,7 @@ class Collector:
                 rollout.reward = next(rewards)
             group.rollouts = [rollout for rollout in group.rollouts if rollout.reward is not None]
         for failure in scored.failures:
-            self.faults.note("reward_failures", failure)
+            self.faults.note("reward_failures", f"set aside: {failure}")
 
     def exchange(self, drawn: Sequence[DrawnQuestion], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped:
@@ -145,14 +145,9 @@ class Collector:
         return [group for group in ordered if len(group.rollouts) >= 2]
 
 
-def permute_rewards(groups: Sequence[RolloutGroup], seed: BatchSeed) -> None:
+def permute_rewards(groups: Sequence[RolloutGroup], seed: int) -> None:
     """The control: permute the rewards among all rollouts of the step, so that they say nothing."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    rewards: list[Reward] = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    rewards = [rollout.reward for rollout in rollouts]
     for rollout, reward in zip(rollouts, shuffle_rewards(rewards, seed), strict=True):
         rollout.reward = reward
-
-
-def response_lengths(groups: Sequence[RolloutGroup]) -> np.ndarray:
-    """Tokens of every response of the step."""
-    return np.array([rollout.length for group in groups for rollout in group.rollouts], dtype=np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fastrl_cli.errors import DivergedError
 
-FAULTS = ("bad_images", "overlong_prompts", "reward_failures", "skipped_steps")
+FAULTS = ("bad_images", "overlong_prompts", "bad_questions", "reward_failures", "skipped_steps")
 
 
 class Faults:

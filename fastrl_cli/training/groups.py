@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fastrl_cli.algorithms.advantages import group_advantages, is_degenerate
+from fastrl_cli.algorithms.advantages import group_advantages
 from fastrl_cli.data.sample import Draw
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.pruning import Group
@@ -35,9 +35,9 @@ class RolloutGroup:
         return [scored(rollout).total for rollout in self.rollouts]
 
     @property
-    def degenerate(self) -> bool:
-        """All right or all wrong."""
-        return is_degenerate([scored(rollout).accuracy for rollout in self.rollouts])
+    def accuracies(self) -> list[float]:
+        """Accuracy of each rollout."""
+        return [scored(rollout).accuracy for rollout in self.rollouts]
 
     def set_advantages(self, eps: float) -> None:
         """Advantages over the whole group, before any pruning; selection never changes them."""

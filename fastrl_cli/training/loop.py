@@ -15,7 +15,7 @@ from fastrl_cli.algorithms.aggregation import Denominators
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.pruning import Selection, select
 from fastrl_cli.reporting.progress import Reporter
-from fastrl_cli.sampling.ars import RolloutCount
+from fastrl_cli.sampling import InformativeBatch, RolloutCount, rollout_seed
 from fastrl_cli.training.collect import Collector, permute_rewards
 from fastrl_cli.training.faults import Faults
 from fastrl_cli.training.groups import RolloutGroup, all_rollouts, scored
@@ -24,6 +24,8 @@ from fastrl_cli.training.policy import Policy
 from fastrl_cli.training.update import BatchUpdate, KeptBatch, UpdateStats
 
 Metrics = dict[str, float]
+SHUFFLE_INDEX = -1
+"""In place of a rollout's index: the seed of the control that permutes the rewards."""
 
 
 class Trainer:
@@ -70,24 +72,28 @@ class Trainer:
     def collect(self, n: int, clock: PhaseClock) -> tuple[list[RolloutGroup], Metrics]:
         """The step's scored groups. With dynamic sampling, groups without spread of accuracy are set aside and other
         questions drawn for them, for a bounded number of rounds; then the step goes on with what it has."""
-        dynamic = self.config.algorithm.dynamic_sampling
         wanted = self.config.batch.questions_per_step
-        groups: list[RolloutGroup] = []
-        rounds = dropped = 0
-        while len(groups) < wanted and rounds < (dynamic.max_rounds if dynamic else 1):
-            rounds += 1
-            with clock.phase("generate"):
-                drawn = self.collector.draw(wanted - len(groups))
-                mine = self.collector.generate(drawn, n, self.step_number)
-            with clock.phase("reward"):
-                self.collector.grade(mine)
-                fresh = self.collector.exchange(drawn, mine)
-                if self.config.reward.shuffle:
-                    permute_rewards(fresh, self.config.seed + self.step_number * 1000 + rounds)
-            useful = [group for group in fresh if not (dynamic and group.degenerate)]
-            dropped += len(fresh) - len(useful)
-            groups += useful
-        return groups, {"dynamic/rounds": float(rounds), "dynamic/dropped_groups": float(dropped)}
+        dynamic = self.config.algorithm.dynamic_sampling
+        if dynamic is None:
+            return self.round(wanted, n, clock), {"dynamic/rounds": 1.0, "dynamic/dropped_groups": 0.0}
+        batch = InformativeBatch[RolloutGroup](wanted, dynamic.max_rounds)
+        while count := batch.to_draw():
+            groups = self.round(count, n, clock)
+            batch.add(groups, [group.accuracies for group in groups])
+        dropped = float(batch.drawn - len(batch.kept))
+        return batch.kept, {"dynamic/rounds": float(batch.rounds), "dynamic/dropped_groups": dropped}
+
+    def round(self, count: int, n: int, clock: PhaseClock) -> list[RolloutGroup]:
+        """Draw, generate and reward `count` questions."""
+        with clock.phase("generate"):
+            drawn = self.collector.draw(count)
+            mine = self.collector.generate(drawn, n, self.step_number)
+        with clock.phase("reward"):
+            self.collector.grade(mine)
+            groups = self.collector.exchange(drawn, mine)
+            if self.config.reward.shuffle:
+                permute_rewards(groups, rollout_seed(self.config.seed, self.step_number, drawn[0].draw, SHUFFLE_INDEX))
+        return groups
 
     def select(self, groups: Sequence[RolloutGroup]) -> Selection:
         """Which rollouts are trained on. The kept total is made a multiple of what the optimiser steps need."""
@@ -137,12 +143,12 @@ class Trainer:
         self, n: int, version: int, groups: Sequence[RolloutGroup], selection: Selection, stats: UpdateStats
     ) -> Metrics:
         """The step's line of metrics, but for its seconds."""
-        stream = self.collector.stream
+        drawn = self.collector.stream.drawn
         metrics: Metrics = {
             "step": self.step_number,
-            "epoch": stream.drawn / len(self.collector.questions),
+            "epoch": drawn / len(self.collector.questions),
             "optimizer_steps": self.policy.updates,
-            "samples": stream.drawn,
+            "samples": drawn,
             "policy_version": version,
             "rollouts_per_question": n,
             "rollouts/generated": selection.stats["generated"],

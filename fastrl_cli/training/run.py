@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,25 +11,25 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from fastrl_cli.config.load import config_to_yaml
+from fastrl_cli.config.export import to_yaml
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.data.load import QuestionSets, load_questions
 from fastrl_cli.evaluation.validate import Evaluation, Validator
-from fastrl_cli.models.load import load_policy_model, model_folder
-from fastrl_cli.models.processing import Processing
-from fastrl_cli.reporting.manifest import build_manifest, command_line, hash_weights
+from fastrl_cli.models.load import model_folder
+from fastrl_cli.reporting.manifest import build_manifest, command_line, hash_fingerprints, hash_weights
 from fastrl_cli.reporting.metrics_file import MetricsFile, read_metrics
 from fastrl_cli.reporting.progress import Reporter
 from fastrl_cli.reporting.report import write_report
 from fastrl_cli.reporting.summary import RunResult, summarize
-from fastrl_cli.rewards import AccuracyFormatReward
-from fastrl_cli.rollout.rollout import Engine, Sampling
-from fastrl_cli.rollout.select import build_engine
-from fastrl_cli.sampling.ars import make_rollout_count
-from fastrl_cli.sampling.questions import QuestionStream
+from fastrl_cli.training.build import (
+    ModelParts,
+    load_model_parts,
+    make_accelerator,
+    make_trainer,
+    make_validator,
+)
 from fastrl_cli.training.checkpoint import (
     Checkpoint,
     newest_whole,
@@ -38,10 +37,7 @@ from fastrl_cli.training.checkpoint import (
     restore_random_states,
     write_checkpoint,
 )
-from fastrl_cli.training.collect import Collector
-from fastrl_cli.training.faults import Faults
 from fastrl_cli.training.loop import Trainer
-from fastrl_cli.training.policy import Policy
 from fastrl_cli.training.records import remove_after, write_rollouts
 from fastrl_cli.training.run_directory import (
     RunDirectory,
@@ -54,9 +50,6 @@ from fastrl_cli.training.run_directory import (
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-EVALUATION_SEED = 10_000_019
-"""Added to the run's seed: evaluation draws from generators of its own."""
-
 
 @dataclass
 class Run:
@@ -67,9 +60,8 @@ class Run:
     reporter: Reporter
     accelerator: Accelerator
     questions: QuestionSets
+    parts: ModelParts
     trainer: Trainer
-    engine: Engine
-    engine_reason: str
     validator: Validator | None
     total_steps: int
     steps: MetricsFile | None = None
@@ -111,106 +103,13 @@ def build(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | N
     for line in questions.report:
         reporter.line(line)
     accelerator = make_accelerator(config)
-    sampling_config = config.sampling
-    model_config = config.model
-    if checkpoint is not None:
-        model_config = model_config.model_copy(update={"path": str(checkpoint.folder)})
-    with reporter.phase("loading the model"):
-        processing = Processing.load(model_config.path, config.data)
-        model = load_policy_model(model_config, accelerator.device)
-        has_kl = config.algorithm.kl.coefficient > 0
-        reference = load_policy_model(config.model, accelerator.device) if has_kl else None
-    sampling = Sampling(
-        temperature=sampling_config.temperature,
-        top_p=sampling_config.top_p,
-        top_k=sampling_config.top_k,
-        max_tokens=sampling_config.max_tokens,
-        suppressed=processing.suppressed_tokens,
-        stop=processing.stop_tokens,
-    )
-    policy = Policy(model, reference, processing, sampling, accelerator, config.model, config.optimizer)
-    with reporter.phase("starting the engine"):
-        engine, reason = build_engine(
-            config.engine,
-            model_path=model_config.path,
-            policy_model=model,
-            processing=processing,
-            max_prompt_tokens=config.data.max_prompt_tokens,
-            max_tokens=sampling_config.max_tokens,
-            device=accelerator.device,
-        )
-    reporter.line(f"engine {engine.name}: {reason}")
-    faults = Faults(config.faults.max_non_finite_steps, reporter.warn)
-    stream = QuestionStream(
-        len(questions.train), config.batch.questions_per_step, seed=config.seed, shuffle=config.data.shuffle
-    )
-    total_steps = config.batch.steps or config.batch.epochs * stream.steps_per_epoch
-    adaptive = make_rollout_count(
-        config.adaptive,
-        n0=config.batch.rollouts,
-        total_steps=total_steps,
-        steps_per_epoch=stream.steps_per_epoch,
-        pruned=config.pruning.type != "none",
-    )
-    if adaptive.warning:
-        reporter.warn(adaptive.warning)
-    reward = AccuracyFormatReward(config.reward)
-    collector = Collector(
-        questions.train,
-        stream,
-        processing,
-        engine,
-        sampling,
-        reward,
-        accelerator,
-        faults,
-        seed=config.seed,
-        overlong_is_error=config.data.overlong_prompt == "error",
-    )
-    trainer = Trainer(config, policy, collector, adaptive, faults, reporter)
+    model_path = config.model.path if checkpoint is None else str(checkpoint.folder)
+    parts = load_model_parts(config, model_path, accelerator, reporter)
+    trainer, length = make_trainer(config, questions.train, parts, accelerator, reporter)
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    validator = make_validator(config, questions, collector)
-    return Run(config, directory, reporter, accelerator, questions, trainer, engine, reason, validator, total_steps)
-
-
-def make_accelerator(config: RunConfig) -> Accelerator:
-    """Devices, processes and precision; seeds of the global generators and threads are set here too."""
-    from accelerate import Accelerator
-
-    on_gpu = torch.cuda.is_available()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    bf16 = config.model.compute_dtype == "bfloat16" or (
-        config.model.compute_dtype == "auto" and on_gpu and torch.cuda.is_bf16_supported()
-    )
-    accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if bf16 else "no")
-    random.seed(config.seed)
-    np.random.seed(config.seed % 2**32)
-    torch.manual_seed(config.seed)
-    return accelerator
-
-
-def make_validator(config: RunConfig, questions: QuestionSets, collector: Collector) -> Validator | None:
-    """None where the data set has no validation split."""
-    if questions.validation is None or not len(questions.validation):
-        return None
-    sampling = Sampling(
-        temperature=config.eval.temperature,
-        top_p=config.eval.top_p,
-        max_tokens=config.sampling.max_tokens,
-        suppressed=collector.sampling.suppressed,
-        stop=collector.sampling.stop,
-    )
-    return Validator(
-        questions.validation,
-        collector.processing,
-        collector.reward,
-        sampling,
-        config.eval.rollouts,
-        collector.accelerator,
-        config.seed + EVALUATION_SEED,
-    )
+    validator = make_validator(config, questions, parts, accelerator)
+    return Run(config, directory, reporter, accelerator, questions, parts, trainer, validator, length.steps)
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -228,7 +127,7 @@ def prepare_directory(run: Run, checkpoint: Checkpoint | None, *, resumed: bool)
     if not run.accelerator.is_main_process:
         return
     config = run.config.model_copy(update={"run_dir": str(run.directory.path)})
-    run.directory.create(config_to_yaml(config), manifest(run))
+    run.directory.create(to_yaml(config), manifest(run))
     step = checkpoint.step if checkpoint else 0
     resume_at = step if resumed else None
     run.steps = MetricsFile(run.directory.metrics, resume_at=resume_at)
@@ -244,16 +143,30 @@ def manifest(run: Run) -> dict[str, Any]:
     return build_manifest(
         argv=command_line(),
         seed=run.config.seed,
-        engine=run.engine.name,
-        engine_reason=run.engine_reason,
+        engine=run.parts.engine.name,
+        engine_reason=run.parts.engine_reason,
         device=device,
         torch_threads=torch.get_num_threads(),
         processes=accelerator.num_processes,
-        deterministic=run.engine.name in ("transformers", "replay") and accelerator.device.type == "cpu",
+        deterministic=run.parts.engine.name in ("transformers", "replay") and accelerator.device.type == "cpu",
         model=run.config.model.path,
         model_hash=hash_weights(folder) if folder else "",
-        data=questions.describe(),
+        data=describe(questions),
     )
+
+
+def describe(questions: QuestionSets) -> dict[str, Any]:
+    """Source, size and fingerprint of each split."""
+    splits = {"train": questions.train, "validation": questions.validation}
+    return {
+        name: {
+            "source": split[0].source,
+            "questions": len(split),
+            "fingerprint": hash_fingerprints([sample.fingerprint for sample in split]),
+        }
+        for name, split in splits.items()
+        if split
+    }
 
 
 def train_steps(run: Run) -> bool:
@@ -323,7 +236,7 @@ def evaluate(run: Run) -> Evaluation | None:
     if run.validator is None:
         return None
     with run.reporter.phase("evaluating"):
-        evaluation = run.validator.run(run.engine)
+        evaluation = run.validator.run(run.parts.engine)
     metrics = {"step": float(run.trainer.step_number), **evaluation.metrics}
     if run.evaluations is not None:
         run.evaluations.append(metrics)
@@ -356,7 +269,7 @@ def finish(run: Run, *, interrupted: bool) -> RunResult:
         run_dir=str(directory.path),
         report=str(directory.report),
         algorithm=config.algorithm.name,
-        engine=run.engine.name,
+        engine=run.parts.engine.name,
         pruning=config.pruning.type,
         adaptive=config.adaptive.type,
         seed=config.seed,
@@ -385,4 +298,4 @@ def closing(run: Run) -> Iterator[None]:
         for file in (run.steps, run.evaluations):
             if file is not None:
                 file.close()
-        run.engine.close()
+        run.parts.engine.close()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastrl_cli.data.problems import BadImageError, OverlongPromptError
+from fastrl_cli.data.problems import UnusableSampleError
 from fastrl_cli.data.sample import Draw, Sample
 from fastrl_cli.errors import DataError
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.reporting.summary import wilson_interval
 from fastrl_cli.rewards import RewardFunction, score
 from fastrl_cli.rollout.rollout import Engine, Rollout, Sampling
-from fastrl_cli.sampling.seeds import rollout_seed
+from fastrl_cli.sampling import rollout_seed
 from fastrl_cli.training.ranks import gather, share
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Validator:
             try:
                 prompt = self.processing.prompt(sample)
                 self.processing.images(sample)
-            except (OverlongPromptError, BadImageError):
+            except UnusableSampleError:
                 continue
             made.append(prompt)
         return made

@@ -54,6 +54,11 @@ class SpeedUp:
     verdict: str
     """`faster`, `slower` or `inconclusive`, by whether the interval holds 1."""
 
+    def sentence(self) -> str:
+        low, high = self.interval
+        than = "inconclusive" if self.verdict == "inconclusive" else f"fastrl is {self.verdict} than grpo"
+        return f"{self.picture_size}²: {than}, {self.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+
 
 @dataclass(frozen=True)
 class BenchResult:
@@ -66,8 +71,8 @@ class BenchResult:
     speed_ups: list[SpeedUp]
     schema_version: int = 1
     note: str = field(
-        default="A tiny model on a CPU shows what each phase costs and what pruning saves of it; the ratio of a large
-        model " "on a GPU depends on its own shares of generation and update."
+        default="A tiny model on a CPU shows what each phase costs and what pruning saves of it; the ratio of a "
+        "large model on a GPU depends on its own shares of generation and update."
     )
 
     def document(self) -> dict[str, Any]:
@@ -86,14 +91,7 @@ class BenchResult:
                 f"{100 * method.kept_fraction:.0f} %",
                 f"{method.tokens['trained']:,}",
             )
-        verdicts = [
-            f"{speed.picture_size}²: fastrl is {speed.verdict} than grpo, {speed.ratio:.2f}x "
-            f"[{speed.interval[0]:.2f}, {speed.interval[1]:.2f}]"
-            if speed.verdict != "inconclusive"
-            else f"{speed.picture_size}²: inconclusive, {speed.ratio:.2f}x [{speed.interval[0]:.2f}, {speed.interval[1]:.2f}]"
-            for speed in self.speed_ups
-        ]
-        return Group(table, *verdicts, self.note)
+        return Group(table, *(speed.sentence() for speed in self.speed_ups), self.note)
 
 
 def bench(*, steps: int | None, seconds: float | None, reporter: Reporter) -> BenchResult:
@@ -104,8 +102,9 @@ def bench(*, steps: int | None, seconds: float | None, reporter: Reporter) -> Be
     engine = ""
     load = os.getloadavg()[0]
     for place, size in enumerate(PICTURE_SIZES):
-        share = None if deadline is None else time.monotonic() + (deadline - time.monotonic()) / (len(PICTURE_SIZES) - place)
-        lines, engine = measure(size, steps or DEFAULT_STEPS, share, reporter)
+        now = time.monotonic()
+        until = None if deadline is None else now + (deadline - now) / (len(PICTURE_SIZES) - place)
+        lines, engine = measure(size, steps or DEFAULT_STEPS, until, reporter)
         methods += [summarize(name, size, rows) for name, rows in lines.items()]
         speed_ups.append(compare(size, lines["grpo"], lines["fastrl"]))
     return BenchResult(engine, torch.get_num_threads(), load, methods, speed_ups)
@@ -119,9 +118,7 @@ def method_configs(size: int) -> dict[str, RunConfig]:
     return {"grpo": plain, "fastrl": fastrl}
 
 
-def measure(
-    size: int, steps: int, deadline: float | None, reporter: Reporter
-) -> tuple[dict[str, list[Metrics]], str]:
+def measure(size: int, steps: int, deadline: float | None, reporter: Reporter) -> tuple[dict[str, list[Metrics]], str]:
     """The metrics of the measured steps of both methods, taken in turns."""
     configs = method_configs(size)
     first = configs["grpo"]

@@ -60,8 +60,8 @@ class EvalResult:
 
 
 def evaluate_run(model: str, *, benchmark: str, reporter: Reporter) -> EvalResult:
-    """Evaluate `model`: `builtin`, a model folder, a hub id, or a run directory, whose own validation questions and settings
-    are then used."""
+    """Evaluate `model`: `builtin`, a model folder, a hub id, or a run directory, whose own validation questions and
+    settings are then used."""
     if benchmark not in BENCHMARKS:
         raise UsageError(f"--benchmark {benchmark}: must be one of {', '.join(BENCHMARKS)}")
     config, model_path = resolve_model(model, reporter)

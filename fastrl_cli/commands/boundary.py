@@ -103,7 +103,7 @@ def print_result(result: Result, stdout: TextIO, *, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        Console(file=stdout, highlight=False).print(result.render())
+        Console(file=stdout, highlight=False, markup=False).print(result.render())
     stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""From the command line to one validated configuration, and to YAML and back.
+"""From the command line to one validated configuration.
 
 Later beats earlier: the defaults (the embedded demonstration), `--preset`, `--algo`, the configuration files from left
 to right, the other options, the positional overrides. Two rules keep the halves of different things from being mixed:
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from fastrl_cli.config import checks
@@ -69,11 +68,6 @@ def load_resumed(
                 "Leave it out, or start a new run."
             )
     return _validated([from_file(resolved), *changes])
-
-
-def config_to_yaml(config: RunConfig) -> str:
-    """Every field, defaults written out, so that `load_resumed` gives an equal configuration."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
 
 
 def _validated(layers: Sequence[Layer], warn: Warn = lambda _: None) -> RunConfig:

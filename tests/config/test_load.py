@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastrl_cli.config.explain import example
-from fastrl_cli.config.load import config_to_yaml, load_config, load_resumed
+from fastrl_cli.config.export import read_resolved, to_yaml
+from fastrl_cli.config.load import load_config, load_resumed
 from fastrl_cli.config.pruning import AdvantageOnlyConfig, ARSConfig, FixedRolloutsConfig, MDAPConfig, NoPruningConfig
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.config.schema import FieldPlace, field_places
@@ -113,13 +114,13 @@ def test_flags_reach_the_plain_method() -> None:
     ids=["default", "other types", "values that look like others"],
 )
 def test_yaml_and_back_is_equal(tmp_path: Path, config: RunConfig) -> None:
-    path = yaml_file(tmp_path, config_to_yaml(config))
-    assert load_resumed(path) == config == load_config(files=[path])
+    path = yaml_file(tmp_path, to_yaml(config))
+    assert read_resolved(path) == config == load_config(files=[path])
 
 
 def test_a_resumed_run_has_its_own_configuration(tmp_path: Path) -> None:
     config = load_config(algorithm="dapo", overrides=["batch.rollouts=5", "pruning.tau=0.3"])
-    path = yaml_file(tmp_path, config_to_yaml(config))
+    path = yaml_file(tmp_path, to_yaml(config))
     assert load_resumed(path) == config
     longer = load_resumed(path, flags={"batch.steps": ("--steps 9", 9)}, overrides=["eval.every=2"])
     assert (longer.batch.steps, longer.eval.every, longer.pruning) == (9, 2, config.pruning)
@@ -127,7 +128,7 @@ def test_a_resumed_run_has_its_own_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ["seed=2", "pruning.tau=0.5", "algorithm.name=gspo", "model.path=x", "run_dir=y"])
 def test_a_resumed_run_keeps_what_makes_it_that_run(tmp_path: Path, override: str) -> None:
-    path = yaml_file(tmp_path, config_to_yaml(RunConfig()))
+    path = yaml_file(tmp_path, to_yaml(RunConfig()))
     with pytest.raises(UsageError, match="cannot change in a run that goes on"):
         load_resumed(path, overrides=[override])
 

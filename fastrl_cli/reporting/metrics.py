@@ -78,7 +78,12 @@ _STEP = (
     Metric("faults/bad_images", "questions", "questions set aside in this step for a picture that cannot be used"),
     Metric("faults/bad_questions", "questions", "questions set aside in this step for a text that does not fit"),
     Metric("faults/overlong_prompts", "questions", "questions set aside in this step for a prompt over the limit"),
-    Metric("faults/reward_failures", "rollouts", "rollouts whose grading crashed or hung; their reward is zero"),
+    Metric(
+        "faults/bad_questions", "questions", "questions set aside in this step because no prompt can be made of them"
+    ),
+    Metric(
+        "faults/reward_failures", "rollouts", "rollouts set aside in this step because their grading crashed or hung"
+    ),
     Metric("faults/skipped_steps", "optimiser steps", "updates skipped for a non-finite loss or gradient"),
     Metric("mem/rss_bytes", "bytes", "resident memory of the process at the end of the step"),
     Metric("mem/device_peak_bytes", "bytes", "largest memory allocated on the GPU during the step"),
@@ -100,6 +105,9 @@ _EVALUATION = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _STEP + _EVALUATION}
 """The whole table."""
+
+FAULTS = tuple(name.removeprefix("faults/") for name in METRICS if name.startswith("faults/"))
+"""What can be set aside without an end of the run."""
 
 
 def lookup(name: str) -> Metric:

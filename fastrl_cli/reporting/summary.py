@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rich.console import RenderableType
 from rich.table import Table
 
-from fastrl_cli.reporting.metrics import PHASES, Metrics
+from fastrl_cli.reporting.metrics import FAULTS, PHASES, Metrics
 from fastrl_cli.reporting.wording import clock, percent, percent_with_interval
 
 SCHEMA_VERSION = 1
@@ -149,10 +149,7 @@ def summarize(
         tokens={kind: int(total(steps, f"tokens/{kind}")) for kind in ("generated", "forward", "trained")},
         kept_fraction=total(steps, "rollouts/kept") / generated if generated else None,
         rollouts_per_question={"first": _n(steps[:1]), "last": _n(steps[-1:])},
-        faults={
-            kind: int(total(steps, f"faults/{kind}"))
-            for kind in ("bad_images", "overlong_prompts", "reward_failures", "skipped_steps")
-        },
+        faults={kind: int(total(steps, f"faults/{kind}")) for kind in FAULTS},
     )
 
 

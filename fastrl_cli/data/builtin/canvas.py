@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from random import Random
 from typing import TypeAlias
 
@@ -18,10 +17,17 @@ OVERSAMPLING = 2
 Colour: TypeAlias = tuple[int, int, int]
 Point: TypeAlias = tuple[float, float]
 
-PAPERS: tuple[Colour, ...] = tuple(product((226, 240, 254), repeat=3))
-INKS: tuple[Colour, ...] = tuple(product((8, 56, 104), repeat=3))
-FILLS: tuple[Colour, ...] = tuple(product((128, 160, 192), repeat=3))
-THICKNESSES: tuple[float, ...] = (1.5, 2.0, 2.5)
+
+def _colours(low: int, middle: int, high: int) -> tuple[Colour, ...]:
+    levels = (low, middle, high)
+    return tuple((red, green, blue) for red in levels for green in levels for blue in levels)
+
+
+PAPERS = _colours(226, 240, 254)
+INKS = _colours(8, 56, 104)
+FILLS = _colours(128, 160, 192)
+THICKNESSES: tuple[float, ...] = (1.0, 2.0, 3.0)
+"""Far enough apart to differ at 56 pixels."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Drawn geometry problems, each decided by (seed, split, index), and the samples made of them.
 
-The splits are disjoint by construction: everything that makes a problem (its kind, its numbers, its style) is hashed, the
-hash belongs to one split, and a draw that falls into another split's share is drawn again.
+The splits are disjoint by construction: everything that makes a problem (its kind, its numbers, its style) is hashed,
+the hash belongs to one split, and a draw that falls into another split's share is drawn again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Problem:
 
 
 def draw_problem(seed: int, split: Split, index: int, size: int = DEFAULT_SIZE) -> Problem:
-    """Problem `index` of a split. The kinds take turns. `size` is the picture's side in pixels; it changes nothing else."""
+    """Problem `index` of a split. The kinds take turns. `size` is the picture's side in pixels, nothing else."""
     kind = KINDS[index % len(KINDS)]
     values, placement, style = _draw_parameters(kind, seed, split, index)
     canvas = Canvas(size, style)
@@ -59,7 +59,7 @@ def draw_problem(seed: int, split: Split, index: int, size: int = DEFAULT_SIZE) 
 
 
 def builtin_samples(split: Split, count: int, size: int = DEFAULT_SIZE, seed: int = 0) -> Sequence[Sample]:
-    """The first `count` problems of a split as samples with PNG pictures; columns hold the kind and a worked solution."""
+    """The first `count` problems of a split as samples with PNG pictures; columns hold kind and worked solution."""
     return [_sample(draw_problem(seed, split, index, size), split, index) for index in range(count)]
 
 

@@ -1,11 +1,11 @@
 """What the built-in model is shown in pre-training: worked solutions, a recorded share of them careless.
 
 A base model that RL can improve knows the right method, does not always use it, and formats most of its answers. The
-built-in model gets there honestly: perception and arithmetic are taught to be right in every demonstration, but in
-`CARELESS_SHARE` of them the *method* is a real mistake of its kind (the triangle is not halved, the perimeter not doubled,
-sides are added in place of multiplied, every corner is counted as a triangle, ticks are counted in place of gaps, the marked
-angle is given in place of its supplement), and `MALFORMED_SHARE` of them break the format. The careless method is named in
-the first word of the thinking. RL then has to find out which of its habits are rewarded; no new skill is needed for that.
+built-in model is made like that on purpose: what is seen and computed is right in every demonstration, but in
+`CARELESS_SHARE` of them the *method* is a real mistake of its kind (the triangle is not halved, the perimeter not
+doubled, sides are added in place of multiplied, every corner is counted as a triangle, ticks are counted in place of
+gaps, the marked angle is given in place of its supplement), and `MALFORMED_SHARE` of them break the format. The first
+word of the thinking names the method. So RL on this model shows which habits are rewarded; it teaches no new skill.
 """
 
 from __future__ import annotations

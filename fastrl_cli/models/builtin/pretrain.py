@@ -1,8 +1,8 @@
 """Trains the built-in model from scratch: `python -m fastrl_cli.models.builtin.pretrain --output DIR --seed 0`.
 
-Supervised on demonstrations (`demonstrations.py`: some of them careless on purpose) of problems that are drawn as they are
-needed, from the split `pretrain` alone. One seed gives the same bits on the same machine. `training.json` beside the weights
-records how they came about.
+Supervised on demonstrations (`demonstrations.py`: some of them careless on purpose) of problems that are drawn as they
+are needed, from the split `pretrain` alone. One seed gives the same bits on the same machine. `training.json` beside
+the weights records how they came about.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recipe:
     steps: int = 2000
     batch: int = 64
     short_prompts: float = 0.75
-    """Share of the steps, before the last fifth, whose prompts leave the constant instruction out: it costs half the time."""
+    """Share of the steps, before the last fifth, whose prompts leave out the instruction, which costs half the time."""
     learning_rate: float = 2e-3
     warmup: int = 100
     weight_decay: float = 0.01
@@ -85,7 +85,7 @@ def pretrain(output: Path, recipe: Recipe) -> None:
     processor.save_pretrained(output)
     processor.image_processor.save_pretrained(output)
     report = {
-        "command": f"python -m fastrl_cli.models.builtin.pretrain --output DIR --seed {recipe.seed} --steps {recipe.steps}",
+        "command": f"python -m {__spec__.name} --output DIR --seed {recipe.seed} --steps {recipe.steps}",
         "recipe": asdict(recipe),
         "careless_share": CARELESS_SHARE,
         "malformed_share": MALFORMED_SHARE,

@@ -1,7 +1,7 @@
 """The built-in model before it has learned anything: tokenizer, processor and random weights.
 
-The architecture is Qwen2.5-VL's, so that transformers, vLLM and this project's own code treat it as they treat its large
-relatives; only the sizes differ.
+The architecture is Qwen2.5-VL's, so that transformers, vLLM and this project's own code treat it as they treat its
+large relatives; only the sizes differ.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ SPECIAL_TOKENS = (
 VOCABULARY = 640
 """At most: 256 bytes, the merges, the special tokens."""
 
-WORDS = (
-    r" ?</?\p{L}+>| ?\\\p{L}+\{?| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+WORDS = r" ?</?\p{L}+>| ?\\\p{L}+\{?| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 """Pieces that merges do not cross: tags, commands, words and single digits with the space before them, and the rest."""
 
 CHAT_TEMPLATE = (

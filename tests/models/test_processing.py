@@ -17,17 +17,18 @@ from fastrl_cli.data.problems import BadImageError, BadQuestionError, OverlongPr
 from fastrl_cli.data.sample import EncodedImage, Sample
 from fastrl_cli.errors import DataError, UsageError
 from fastrl_cli.models import processing as module
+from fastrl_cli.models.load import model_path
 from fastrl_cli.models.processing import Processing
 from tests.tiny_models import KINDS, SPECIAL_TOKENS, TOKEN_ID, build_tiny
 
-VISION = ("qwen2_5_vl", "qwen3_vl")
+VISION = ("qwen2_5_vl", "qwen3_vl", "builtin")
 PAD = "<|image_pad|>"
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
-    return {kind: build_tiny(kind, root / kind) for kind in KINDS}
+    return {kind: build_tiny(kind, root / kind) for kind in KINDS} | {"builtin": Path(model_path("builtin"))}
 
 
 @pytest.fixture

@@ -139,3 +139,7 @@ def test_the_cache_stays_within_its_bytes_and_returns_what_was_made(calls: list[
         assert len(value) == sizes[key]
         assert cache.get(key, lambda: pytest.fail("made twice")) is value
         assert cache.bytes <= limit or len(cache) == 1
+
+
+def test_a_size_that_rounding_threw_out_of_the_limits_settles() -> None:
+    assert SizeRule(28, 56 * 56, 56 * 56).resized(300, 300) == (56, 56)

@@ -1,5 +1,5 @@
-"""Does the embedded default learn, and only where it should? Runs `fastrl train` for each algorithm, engine and seed, and
-the controls (learning rate 0, rewards permuted), and records the accuracies.
+"""Does the embedded default learn, and only where it should? Runs `fastrl train` for each algorithm, engine and seed,
+and the controls (learning rate 0, rewards permuted), and records the accuracies.
 
     python -m fastrl_cli.benchmark.learning --output figures
 """

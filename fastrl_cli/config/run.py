@@ -71,6 +71,9 @@ class FaultConfig(Section):
 
     max_non_finite_steps: PositiveInt = 3
     """Steps in a row with a non-finite loss or gradient; each is skipped, then the run stops with exit code 5."""
+    hang_factor: float = Field(20.0, gt=1)
+    """A phase that lasts this many times its median, and at least `hang_least_seconds`, counts as hung: exit code 5."""
+    hang_least_seconds: float = Field(900.0, gt=0)
 
 
 class RunConfig(Section):

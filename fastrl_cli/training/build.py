@@ -126,8 +126,6 @@ def make_trainer(
         total_epochs=length.epochs,
         pruning=config.pruning.type != "none",
     )
-    if adaptive.warning:
-        reporter.warn(adaptive.warning)
     collector = Collector(
         questions,
         stream,

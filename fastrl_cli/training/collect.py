@@ -58,7 +58,7 @@ class Collector:
 
     def draw(self, count: int) -> list[DrawnQuestion]:
         """The next `count` questions that give a prompt. One that does not is counted, and the next takes its place.
-        Raises DataError where a whole pass over the questions gives none."""
+        Raises DataError where whole passes over the questions give none."""
         drawn: list[DrawnQuestion] = []
         failures = 0
         while len(drawn) < count:
@@ -72,7 +72,7 @@ class Collector:
                     raise
                 self.faults.note(FAULT_OF[type(error)], f"question set aside: {error}")
                 failures += 1
-                if failures >= len(self.questions):
+                if failures >= 2 * len(self.questions):
                     raise DataError(
                         f"none of the {len(self.questions)} questions can be used; the last: {error}"
                     ) from None

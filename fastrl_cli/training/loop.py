@@ -22,6 +22,7 @@ from fastrl_cli.training.groups import RolloutGroup, all_rollouts, scored
 from fastrl_cli.training.phases import PhaseClock
 from fastrl_cli.training.policy import Policy
 from fastrl_cli.training.update import BatchUpdate, KeptBatch, UpdateStats
+from fastrl_cli.training.watchdog import Watchdog
 
 Metrics = dict[str, float]
 SHUFFLE_INDEX = -1
@@ -47,11 +48,12 @@ class Trainer:
         self.faults = faults
         self.reporter = reporter
         self.step_number = 0
+        self.watchdog: Watchdog | None = None
 
     def step(self) -> tuple[Metrics, Sequence[RolloutGroup], Selection]:
         """One batch of questions, from drawing to new weights in the engine."""
         self.step_number += 1
-        clock = PhaseClock(self.reporter)
+        clock = PhaseClock(self.reporter, self.watchdog)
         n = self.adaptive.next_n()
         version = self.policy.updates
         groups, rounds = self.collect(n, clock)

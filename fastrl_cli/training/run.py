@@ -46,6 +46,7 @@ from fastrl_cli.training.run_directory import (
     check_writable,
     default_run_dir,
 )
+from fastrl_cli.training.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -175,7 +176,7 @@ def train_steps(run: Run) -> bool:
     if trainer.step_number == 0 and config.eval.at_start:
         show_example(run, evaluate(run))
     reporter.begin(run.total_steps, trainer.step_number)
-    with interrupt_flag(reporter) as interrupted:
+    with interrupt_flag(reporter) as interrupted, watched(run):
         while trainer.step_number < run.total_steps:
             metrics, groups, selection = trainer.step()
             if run.steps is not None:
@@ -194,6 +195,19 @@ def train_steps(run: Run) -> bool:
     if config.eval.at_end:
         evaluate(run)
     return False
+
+
+@contextmanager
+def watched(run: Run) -> Iterator[None]:
+    """With a watchdog on the phases of the steps."""
+    faults = run.config.faults
+    watchdog = Watchdog(faults.hang_factor, faults.hang_least_seconds, run.directory.path)
+    run.trainer.watchdog = watchdog
+    try:
+        yield
+    finally:
+        run.trainer.watchdog = None
+        watchdog.close()
 
 
 def is_due(every: int | None, step: int) -> bool:

@@ -1,0 +1,52 @@
+"""Faults are counted by step, and three non-finite steps in a row end the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastrl_cli.errors import DivergedError
+from fastrl_cli.training.faults import FAULTS, Faults
+
+
+def test_counts_are_of_the_step_and_every_kind_is_reported():
+    said: list[str] = []
+    faults = Faults(3, said.append)
+    faults.note("bad_images", "one")
+    faults.note("reward_failures", "four", 4)
+    assert faults.metrics() == {
+        f"faults/{kind}": {"bad_images": 1.0, "reward_failures": 4.0}.get(kind, 0.0) for kind in FAULTS
+    }
+    assert not any(faults.metrics().values())
+    assert said == ["one", "four"]
+    with pytest.raises(ValueError, match="unknown kind"):
+        faults.note("typo", "")
+
+
+def test_row_18_three_in_a_row_stop_the_run_with_exit_code_5():
+    faults = Faults(3, lambda text: None)
+    for done, skipped in ((0, ["a"]), (0, ["b"]), (1, []), (0, ["c"]), (0, ["d"])):
+        faults.updates(done, skipped)
+        faults.stop_if_diverged()
+    faults.updates(0, ["e"])
+    with pytest.raises(DivergedError, match="3 steps in a row") as stopped:
+        faults.stop_if_diverged()
+    assert stopped.value.exit_code == 5
+
+
+def test_a_step_without_an_update_neither_counts_nor_clears():
+    faults = Faults(2, lambda text: None)
+    faults.updates(0, ["a"])
+    faults.updates(0, [])
+    faults.updates(0, ["b"])
+    with pytest.raises(DivergedError):
+        faults.stop_if_diverged()
+
+
+def test_the_count_survives_a_resume():
+    faults = Faults(2, lambda text: None)
+    faults.updates(0, ["a"])
+    other = Faults(2, lambda text: None)
+    other.load_state_dict(faults.state_dict())
+    other.updates(0, ["b"])
+    with pytest.raises(DivergedError):
+        other.stop_if_diverged()

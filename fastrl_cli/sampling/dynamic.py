@@ -1,0 +1,64 @@
+"""Which groups can teach anything: DAPO's dynamic sampling (Yu et al. 2503.14476; METHOD a.4 item 3), and how many
+groups to expect that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def has_spread(accuracies: Sequence[float]) -> bool:
+    """True where some rollouts are right and some wrong. The spread of accuracy decides and not that of the reward: a
+    group that is all wrong and differs in format has one of reward."""
+    return len(accuracies) > 0 and max(accuracies) > min(accuracies)
+
+
+def expected_dead_groups(p: float, n: int) -> float:
+    """Expected share of groups that are all right or all wrong, for accuracy `p` and `n` independent rollouts."""
+    return p**n + (1 - p) ** n
+
+
+def keep_informative(groups: Sequence[T], accuracies: Sequence[Sequence[float]], needed: int) -> list[T]:
+    """The first groups with a spread of accuracy, in order, at most `needed`; there may be none."""
+    return [group for group, values in zip(groups, accuracies, strict=True) if has_spread(values)][: max(needed, 0)]
+
+
+class InformativeBatch(Generic[T]):
+    """Collects groups with a spread of accuracy over rounds of generation:
+
+        batch = InformativeBatch(needed, max_rounds)
+        while count := batch.to_draw():
+            groups = ...  # of `count` new questions
+            batch.add(groups, accuracies)
+
+    After `max_rounds` it stops with the groups it has, which may be none.
+    """
+
+    def __init__(self, needed: int, max_rounds: int) -> None:
+        self._needed = needed
+        self._max_rounds = max_rounds
+        self.kept: list[T] = []
+        self.rounds = 0
+        self.drawn = 0
+        self.informative = 0
+        """Groups with spread, those beyond `needed` included."""
+
+    def to_draw(self) -> int:
+        """Questions to generate for in the next round: what is missing, over the share that had spread so far, at most
+        the whole batch. 0 where the batch is full or the rounds are used up."""
+        missing = self._needed - len(self.kept)
+        if missing <= 0 or self.rounds >= self._max_rounds:
+            return 0
+        if self.informative == 0:
+            return self._needed
+        return min(ceil(missing * self.drawn / self.informative), self._needed)
+
+    def add(self, groups: Sequence[T], accuracies: Sequence[Sequence[float]]) -> None:
+        """The groups of one round, with the accuracy of each of their rollouts."""
+        self.kept += keep_informative(groups, accuracies, self._needed - len(self.kept))
+        self.rounds += 1
+        self.drawn += len(groups)
+        self.informative += sum(map(has_spread, accuracies))

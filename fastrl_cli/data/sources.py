@@ -199,8 +199,8 @@ def _no_files(folder: Path) -> str:
 
 
 def _has_no_rows(path: Path) -> bool:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     if path.suffix.lower() != ".parquet" or path.stat().st_size == 0:
         with path.open("rb") as file:

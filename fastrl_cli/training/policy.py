@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fastrl_cli.config.model import ModelConfig, OptimizerConfig
+from fastrl_cli.models.positions import position_axes, prompt_positions
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.rollout.rollout import Sampling, TokenIds
 from fastrl_cli.training.module import LogProbModule
@@ -68,21 +69,6 @@ class Policy:
         """Width of the language model, which decides what a longer row costs."""
         return int(self.model.config.get_text_config().hidden_size)
 
-    @property
-    def position_axes(self) -> int:
-        """3 for Qwen's multi-axis rotary positions, 1 for plain ones."""
-        return 3 if hasattr(self.model.model, "get_rope_index") else 1
-
-    def positions(self, prompt: Prompt, grid_thw: Tensor | None) -> Tensor:
-        """(axes, P) rotary positions of a prompt, as the model itself counts them."""
-        plain = torch.arange(len(prompt.token_ids)).expand(self.position_axes, -1)
-        if grid_thw is None:
-            return plain
-        ids = torch.from_numpy(prompt.token_ids.astype("int64"))[None]
-        kinds = (ids == self.model.config.image_token_id).int()
-        positions, _ = self.model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grid_thw)
-        return positions[:, 0]
-
     def pack(self, batch: MicroBatch, prompts: Sequence[Prompt], responses: Sequence[TokenIds]) -> PackedBatch:
         """Tensors of one micro-batch on the policy's device."""
 
@@ -90,9 +76,9 @@ class Policy:
             prompt = prompts[group]
             features = self.processing.features(prompt.sample)
             grid = features.grid_thw if features is not None else None
-            return PackedPrompt(prompt.token_ids, self.positions(prompt, grid), features)
+            return PackedPrompt(prompt.token_ids, prompt_positions(self.model, prompt.token_ids, grid), features)
 
-        packed = pack(batch, prepared, responses, self.processing.pad_token_id, self.position_axes)
+        packed = pack(batch, prepared, responses, self.processing.pad_token_id, position_axes(self.model))
         return packed.to(self.accelerator.device)
 
     def logprobs(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:

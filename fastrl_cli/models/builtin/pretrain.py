@@ -84,6 +84,7 @@ def pretrain(output: Path, recipe: Recipe) -> None:
     model.to(torch.bfloat16).save_pretrained(output)
     processor.save_pretrained(output)
     processor.image_processor.save_pretrained(output)
+    problems = [draw_problem(0, "validation", index) for index in range(recipe.validation)]
     report = {
         "command": f"python -m {__spec__.name} --output DIR --seed {recipe.seed} --steps {recipe.steps}",
         "recipe": asdict(recipe),
@@ -92,7 +93,7 @@ def pretrain(output: Path, recipe: Recipe) -> None:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seconds": round(seconds, 1),
         "losses": losses,
-        "validation_accuracy": measure(model.float(), processor, recipe.validation),
+        "validation_accuracy": measure(model.float(), processor, problems),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in ("torch", "transformers")},
     }
     (output / "training.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -106,12 +107,14 @@ def prompt_text(processor: Any, question: str, instruction: str = DEFAULT_INSTRU
     return str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
 
 
-def measure(model: Any, processor: Any, count: int, temperature: float = 0.6, top_p: float = 0.95) -> dict[str, float]:
-    """Share of the first `count` validation problems (seed 0) answered right when sampled, in all and by kind."""
+def measure(
+    model: Any, processor: Any, problems: Sequence[Problem], temperature: float = 0.6, top_p: float = 0.95
+) -> dict[str, float]:
+    """Share of the problems answered right when sampled, in all and by kind."""
     right: dict[str, list[bool]] = defaultdict(list)
-    for start in range(0, count, 128):
-        problems = [draw_problem(0, "validation", index) for index in range(start, min(start + 128, count))]
-        for problem, response in zip(problems, _sample(model, processor, problems, temperature, top_p), strict=True):
+    for start in range(0, len(problems), 128):
+        some = problems[start : start + 128]
+        for problem, response in zip(some, _sample(model, processor, some, temperature, top_p), strict=True):
             boxed = re.findall(r"\\boxed\{([^}]*)\}", response)
             right[problem.kind].append(bool(boxed) and boxed[-1] == problem.answer)
     everything = [hit for hits in right.values() for hit in hits]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fastrl_cli.algorithms.advantages import group_advantages
+from fastrl_cli.algorithms.advantages import group_advantages, overlong_penalty
+from fastrl_cli.config.algorithm import OverlongPenaltyConfig
 from fastrl_cli.data.sample import Draw
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.pruning import Group
@@ -43,6 +44,13 @@ class RolloutGroup:
         """Advantages over the whole group, before any pruning; selection never changes them."""
         for rollout, advantage in zip(self.rollouts, group_advantages(self.rewards, eps), strict=True):
             rollout.advantage = float(advantage)
+
+    def add_overlong_penalty(self, config: OverlongPenaltyConfig) -> None:
+        """Add the length penalty to each reward, as a part of its own."""
+        for rollout in self.rollouts:
+            reward, penalty = scored(rollout), overlong_penalty(rollout.length, config)
+            parts = {**reward.parts, "overlong": penalty}
+            rollout.reward = replace(reward, parts=parts, total=reward.total + penalty)
 
     def for_selection(self) -> Group:
         """What a selector sees. Rollouts of equal accuracy and form count as of equal reward, also where a length

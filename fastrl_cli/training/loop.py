@@ -92,6 +92,9 @@ class Trainer:
             mine = self.collector.generate(drawn, n, self.step_number)
         with clock.phase("reward"):
             self.collector.grade(mine)
+            if (penalty := self.config.algorithm.overlong_penalty) is not None:
+                for group in mine:
+                    group.add_overlong_penalty(penalty)
             groups = self.collector.exchange(drawn, mine)
             if self.config.reward.shuffle:
                 permute_rewards(groups, rollout_seed(self.config.seed, self.step_number, drawn[0].draw, SHUFFLE_INDEX))

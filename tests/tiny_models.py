@@ -1,5 +1,6 @@
 """Random tiny models of the three architectures the project trains, saved as a person's model folder would be: weights,
-byte-level tokenizer, processor, chat template, generation config with two end tokens of which one is also the padding."""
+byte-level tokenizer, processor, chat template, generation config with two end tokens of which one is also the
+padding."""
 
 from __future__ import annotations
 

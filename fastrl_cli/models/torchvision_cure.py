@@ -1,10 +1,9 @@
 """Makes torchvision importable beside a CPU build of torch.
 
-The package index holds CUDA builds of torchvision. Beside a CPU build of torch their compiled operators do not load, and
-`import torchvision` fails with `operator torchvision::nms does not exist`, and with it the vision models of transformers
-and vLLM. Nothing here calls those operators: declaring them is enough. vLLM inspects models in a subprocess, which this
-reaches as an entry point of the group `vllm.general_plugins`.
-"""
+The package index holds CUDA builds of torchvision. Beside a CPU build of torch their compiled operators do not load,
+and `import torchvision` fails with `operator torchvision::nms does not exist`, and with it the vision models of
+transformers and vLLM. Nothing here calls those operators: declaring them is enough. vLLM inspects models in a
+subprocess, which this reaches as an entry point of the group `vllm.general_plugins`."""
 
 from __future__ import annotations
 
@@ -28,8 +27,9 @@ _declared: list[Any] = []
 
 @functools.cache
 def cure() -> None:
-    """Import torchvision, declaring its missing operators where that is what it fails for. Does nothing where torchvision
-    is not installed. Call it before the first import of a model of transformers, of qwen-vl-utils or of vLLM.
+    """Import torchvision, declaring its missing operators where that is what it fails for. Does nothing where
+    torchvision is not installed. Call it before the first import of a model of transformers, of qwen-vl-utils or of
+    vLLM.
 
     Raises MissingError when torchaudio is installed and does not load, since transformers imports it too.
     """

@@ -1,0 +1,195 @@
+"""Generation with vLLM, in the trainer's process, on a GPU or a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fastrl_cli.config.engine import VllmEngineConfig
+from fastrl_cli.errors import DataError
+from fastrl_cli.models.prompt import Prompt
+from fastrl_cli.rollout.rollout import Generation, Sampling
+from fastrl_cli.rollout.vllm_start import import_vllm, process_unchanged, register_architecture
+
+if TYPE_CHECKING:
+    from fastrl_cli.models.processing import Processing
+
+CPU_BLOCK_SIZE = 32
+"""Tokens in a block of the key-value cache on a CPU. Prompts are shared in whole blocks, and vLLM's 128 would leave
+most of a short prompt unshared."""
+
+
+class VllmEngine:
+    """See `Engine`. Response k of prompt i is seeded with `seeds[i][0] + k`, as vLLM does for the n responses of one
+    request; results may still depend on what is batched together."""
+
+    name = "vllm"
+
+    def __init__(
+        self,
+        config: VllmEngineConfig,
+        *,
+        model_path: str,
+        processing: Processing,
+        device: torch.device,
+        max_model_len: int,
+        autocast: torch.dtype | None = None,
+    ) -> None:
+        """Starts the engine with the weights at `model_path` and warms it up, which takes 5 to 30 seconds.
+        `max_model_len` is the longest prompt and response together; `autocast` the lower precision of the trainer's
+        passes, if any."""
+        self.config = config
+        self.processing = processing
+        self.device = device
+        self.policy_version = 0
+        self.eager = config.enforce_eager if config.enforce_eager is not None else device.type == "cpu"
+        self.dtype = config.dtype if config.dtype != "auto" else "float32" if device.type == "cpu" else "bfloat16"
+        self.trusted_logprobs = self.dtype == "float32" and autocast is None
+        self.sleep_level = config.sleep_level if device.type == "cuda" else 0
+        self._owns_process_group = not torch.distributed.is_initialized()
+        with process_unchanged():
+            self.vllm = import_vllm()
+            register_architecture(self.vllm, model_path)
+            self.llm: Any = self.vllm.LLM(**self._arguments(model_path, config.max_model_len or max_model_len))
+        self._warm_up()
+
+    def _arguments(self, model_path: str, max_model_len: int) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "model": model_path,
+            "dtype": self.dtype,
+            "max_model_len": max_model_len,
+            "tensor_parallel_size": self.config.tensor_parallel_size,
+            "enforce_eager": self.eager,
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+            "use_tqdm_on_load": False,
+            "seed": 0,
+        }
+        if self.device.type == "cpu":
+            arguments["kv_cache_memory_bytes"] = self.config.cpu_kv_cache_gib * 2**30
+            arguments["block_size"] = CPU_BLOCK_SIZE
+        else:
+            arguments["gpu_memory_utilization"] = self.config.gpu_memory_utilization
+            arguments["enable_sleep_mode"] = self.sleep_level > 0
+        if "RANK" in os.environ and torch.distributed.is_initialized():
+            arguments["distributed_executor_backend"] = "external_launcher"
+        if (rule := self.processing.size_rule) is not None:
+            arguments["limit_mm_per_prompt"] = {"video": 0}
+            size = {"shortest_edge": rule.min_pixels, "longest_edge": rule.max_pixels}
+            arguments["mm_processor_kwargs"] = {"size": size}
+        return arguments
+
+    def _warm_up(self) -> None:
+        """One short generation, so that what is compiled or allocated at first use is in no measured step."""
+        token = [self.processing.stop_tokens[0]]
+        parameters = self.vllm.SamplingParams(max_tokens=2, logprobs=0, seed=0, detokenize=False, ignore_eos=True)
+        self._run([{"prompt_token_ids": token}], [parameters])
+
+    def generate(
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
+    ) -> list[list[Generation]]:
+        """See `Engine.generate`. Raises DataError where vLLM expands a prompt to other tokens than the trainer's."""
+        if not prompts:
+            return []
+        parameters = [self._parameters(n, sampling, group[0]) for group in seeds]
+        outputs = self._run([self._request(prompt) for prompt in prompts], parameters)
+        for prompt, output in zip(prompts, outputs, strict=True):
+            _check_tokens(prompt, output.prompt_token_ids)
+        return [[self._generation(response) for response in output.outputs] for output in outputs]
+
+    def sync(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """See `Engine.sync`. Keys and values cached with the old weights would be used without a word, so every cache
+        is emptied."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights)})
+        self.llm.reset_prefix_cache()
+        self.llm.llm_engine.reset_encoder_cache()
+        self.llm.reset_mm_cache()
+        self.policy_version = version
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`. At level 2 the weights are gone until the next `sync`."""
+        if self.sleep_level:
+            self.llm.sleep(level=self.sleep_level)
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+        if self.sleep_level:
+            self.llm.wake_up()
+
+    def close(self) -> None:
+        """Stop the engine and free its memory, the process group too where vLLM made it."""
+        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
+
+        self.llm.llm_engine.engine_core.shutdown()
+        self.llm = None
+        destroy_model_parallel()
+        if self._owns_process_group:
+            destroy_distributed_environment()
+        gc.collect()
+
+    def _run(self, requests: list[dict[str, Any]], parameters: list[Any]) -> list[Any]:
+        # vLLM's sampler holds functions under torch.compile whatever `enforce_eager` says; compiling them takes
+        # seconds.
+        stance = torch.compiler.set_stance("force_eager") if self.eager else contextlib.nullcontext()
+        devices = [self.device] if self.device.type == "cuda" else []
+        with stance, torch.random.fork_rng(devices):
+            outputs: list[Any] = self.llm.generate(requests, parameters, use_tqdm=False)
+        return outputs
+
+    def _request(self, prompt: Prompt) -> dict[str, Any]:
+        images = self.processing.images(prompt.sample)
+        if not images:
+            return {"prompt_token_ids": prompt.token_ids.tolist()}
+        token = self.processing.processor.image_token_id  # type: ignore[union-attr]
+        return {
+            "prompt_token_ids": _collapsed(prompt.token_ids.tolist(), token),
+            "multi_modal_data": {"image": images},
+        }
+
+    def _parameters(self, n: int, sampling: Sampling, seed: int) -> Any:
+        return self.vllm.SamplingParams(
+            n=n,
+            seed=seed,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            logit_bias={token: float("-inf") for token in sampling.suppressed} or None,
+            stop_token_ids=list(sampling.stop),
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _generation(self, response: Any) -> Generation:
+        return Generation(
+            token_ids=np.asarray(response.token_ids, dtype=np.int32),
+            logprobs=np.asarray(response.logprobs.logprobs, dtype=np.float32),
+            finish_reason="stop" if response.finish_reason == "stop" else "length",
+            policy_version=self.policy_version,
+        )
+
+
+def _collapsed(token_ids: list[int], placeholder: int) -> list[int]:
+    """Each run of placeholders as one; vLLM expands them again. Two pictures never touch: tokens mark their ends."""
+    kept: list[int] = []
+    for token, run in itertools.groupby(token_ids):
+        kept.extend([token] if token == placeholder else run)
+    return kept
+
+
+def _check_tokens(prompt: Prompt, token_ids: Sequence[int]) -> None:
+    if not np.array_equal(prompt.token_ids, token_ids):
+        raise DataError(
+            f"sample {prompt.sample.id}: vLLM makes {len(token_ids)} prompt tokens where the trainer has "
+            f"{len(prompt.token_ids)}, so its log-probabilities would be of another prompt. Use --engine transformers."
+        )

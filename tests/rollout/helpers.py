@@ -54,8 +54,13 @@ class Kit:
 
     def sampling(self, **changes: Any) -> Sampling:
         """The model's own end and vision tokens, 12 tokens at most."""
-        settings = {"max_tokens": 12, "suppressed": self.processing.suppressed_tokens, "stop":
-        self.processing.stop_tokens} return Sampling(**(settings | changes))
+        processing = self.processing
+        settings = {
+            "max_tokens": 12,
+            "suppressed": processing.suppressed_tokens,
+            "stop": processing.stop_tokens,
+        }
+        return Sampling(**(settings | changes))
 
     def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """Give trainer and engine other weights."""

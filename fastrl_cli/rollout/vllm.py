@@ -25,6 +25,10 @@ CPU_BLOCK_SIZE = 32
 """Tokens in a block of the key-value cache on a CPU. Prompts are shared in whole blocks, and vLLM's 128 would leave
 most of a short prompt unshared."""
 
+BATCHED_TOKENS = 8192
+"""Prompt tokens in one pass. Prompts are not cut into chunks: on a CPU vLLM fails on the random generator of a response
+whose prompt was."""
+
 
 class VllmEngine:
     """See `Engine`. Response k of prompt i is seeded with `seeds[i][0] + k`, as vLLM does for the n responses of one
@@ -67,6 +71,8 @@ class VllmEngine:
             "max_model_len": max_model_len,
             "tensor_parallel_size": self.config.tensor_parallel_size,
             "enforce_eager": self.eager,
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(BATCHED_TOKENS, max_model_len),
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",
             "use_tqdm_on_load": False,

@@ -15,6 +15,7 @@ from fastrl_cli.data.load import QuestionSets
 from fastrl_cli.data.sample import Sample
 from fastrl_cli.evaluation.validate import Validator
 from fastrl_cli.models.load import load_policy_model
+from fastrl_cli.models.load import model_path as resolve_path
 from fastrl_cli.models.processing import Processing
 from fastrl_cli.reporting.progress import Reporter
 from fastrl_cli.rewards import AccuracyFormatReward
@@ -71,11 +72,12 @@ def load_model_parts(config: RunConfig, model_path: str, accelerator: Accelerato
     with reporter.phase("starting the engine"):
         engine, reason = build_engine(
             config.engine,
-            model_path=model_path,
+            model_path=resolve_path(model_path),
             policy_model=model,
             processing=processing,
             max_model_len=config.data.max_prompt_tokens + config.sampling.max_tokens,
             device=accelerator.device,
+            autocast=torch.bfloat16 if accelerator.mixed_precision == "bf16" else None,
         )
     reporter.line(f"engine {engine.name}: {reason}")
     return ModelParts(model_path, model, processing, engine, reason)

@@ -32,6 +32,9 @@ def token_logprobs(logits: Tensor, targets: Tensor, temperature: float, suppress
 class LogProbModule(nn.Module):
     """A transformers model with the packed forward pass."""
 
+    model: Any
+    suppressed: Tensor
+
     def __init__(self, model: nn.Module, sampling: Sampling, *, multimodal: bool) -> None:
         super().__init__()
         self.model = model
@@ -92,7 +95,7 @@ class LogProbModule(nn.Module):
         grid = torch.tensor([[1, merge, merge]], device=parameter.device)
         output = self.model.model.get_image_features(pixels, grid, return_dict=True)
         features = [*output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        return 0.0 * sum(feature.sum() for feature in _flatten(features))
+        return 0.0 * torch.stack([feature.sum() for feature in _flatten(features)]).sum()
 
 
 def _flatten(features: list[Any]) -> list[Tensor]:

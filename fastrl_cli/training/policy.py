@@ -54,7 +54,8 @@ class Policy:
             eps=optimizer_config.eps,
             weight_decay=optimizer_config.weight_decay,
         )
-        self.module, self.optimizer = accelerator.prepare(module, optimizer)
+        prepared: tuple[LogProbModule, torch.optim.Optimizer] = accelerator.prepare(module, optimizer)
+        self.module, self.optimizer = prepared
         self.reference = self._frozen(reference, sampling)
         self.updates = 0
 
@@ -84,19 +85,22 @@ class Policy:
     def logprobs(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities (T,) with their graph, and entropies (T,)."""
         with self.accelerator.autocast():
-            return self.module(batch)
+            logprobs, entropy = self.module(batch)
+        return logprobs, entropy
 
     def frozen_logprobs(self, batch: PackedBatch) -> Tensor:
         """Log-probabilities (T,) without a graph, of the policy as it is now."""
         with torch.no_grad(), self.accelerator.autocast():
-            return self.module(batch)[0]
+            logprobs: Tensor = self.module(batch)[0]
+        return logprobs
 
     def reference_logprobs(self, batch: PackedBatch) -> Tensor:
         """Log-probabilities (T,) of the reference model."""
         if self.reference is None:
             raise ValueError("no reference model was loaded: the KL coefficient is zero")
         with torch.no_grad(), self.accelerator.autocast():
-            return self.reference(batch)[0]
+            logprobs: Tensor = self.reference(batch)[0]
+        return logprobs
 
     def backward(self, compute: Callable[[], Tensor], *, last: bool) -> None:
         """Add the gradient of a micro-batch's loss; the ranks' gradients are summed after the last one. The loss is the

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ASSETS = Path(__file__).parent / "builtin" / "assets"
+WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
 def model_path(path: str) -> str:
@@ -27,17 +28,56 @@ def model_folder(path: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def check_model_folder(path: str) -> None:
+    """Raise DataError where `path` is a folder without a configuration or weights, or looks like a folder and is none.
+    A hub id passes. Nothing is loaded."""
+    folder = model_folder(path)
+    if folder is None:
+        if Path(path).is_absolute() or path.startswith((".", "~")) or Path(path).exists():
+            raise DataError(f"model {path}: no such folder. Give a folder with config.json and weights, or a hub id.")
+        return
+    if not (folder / "config.json").is_file():
+        raise DataError(f"model {path}: the folder has no config.json. Give one that `save_pretrained` wrote.")
+    if not any(any(folder.glob(pattern)) for pattern in WEIGHT_FILES):
+        raise DataError(
+            f"model {path}: the folder has no weights ({' or '.join(WEIGHT_FILES)}). Copy them there, or give another "
+            "folder."
+        )
+
+
+def is_multimodal(architecture: Any) -> bool:
+    """True where a transformers configuration is of a model that takes pictures."""
+    return getattr(architecture, "vision_config", None) is not None
+
+
 def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedModel:
-    """The model in float32. Raises DataError where it cannot be loaded."""
+    """The model with float32 weights. Raises DataError where the folder or hub id holds no usable one."""
+    check_model_folder(config.path)
     cure()
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     path = model_path(config.path)
     try:
         architecture = AutoConfig.from_pretrained(path)
-        multimodal = getattr(architecture, "vision_config", None) is not None
-        loader: Any = AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
-        model: PreTrainedModel = loader.from_pretrained(path, dtype=config.dtype, attn_implementation=config.attention)
-    except (OSError, ValueError) as error:
-        raise DataError(f"model {config.path}: cannot be loaded: {str(error).splitlines()[0]}") from error
-    return model.to(device)
+        loader: Any = AutoModelForImageTextToText if is_multimodal(architecture) else AutoModelForCausalLM
+        model, report = loader.from_pretrained(
+            path, dtype=config.dtype, attn_implementation=config.attention, output_loading_info=True
+        )
+    except Exception as error:
+        raise DataError(
+            f"model {config.path}: cannot be loaded: {_first_line(error)} Give a folder that `save_pretrained` wrote, "
+            "or the id of a model that the hub or its cache has."
+        ) from error
+    if report["missing_keys"]:
+        names = sorted(report["missing_keys"])
+        raise DataError(
+            f"model {config.path}: its weights lack {len(names)} of the {type(model).__name__}'s tensors, {names[0]} "
+            "among them, which would be random. Give the folder of a whole model."
+        )
+    loaded: PreTrainedModel = model.to(device)
+    return loaded
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if line.endswith(".") else f"{line}."

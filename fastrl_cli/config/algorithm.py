@@ -50,15 +50,16 @@ class AlgorithmConfig(Section):
     advantage_eps: float = Field(1e-6, ge=0)
     """Added to the group's standard deviation (sample deviation, divisor n - 1)."""
     ratio: Literal["token", "sequence"] = "token"
-    """`token`: each token's own probability ratio. `sequence`: GSPO's exp(mean log-ratio) with the token-wise gradient."""
+    """`token`: each token's own probability ratio. `sequence`: GSPO's exp(mean log-ratio) with the token-wise
+    gradient."""
     clip_low: float = Field(0.2, ge=0, lt=1)
     clip_high: float = Field(0.3, ge=0)
     dual_clip: float | None = Field(3.0, gt=1)
     """Bound of the loss at a negative advantage, in multiples of the advantage. Null: none."""
     log_ratio_clamp: float = Field(20.0, gt=0)
     aggregation: Literal["token_mean", "seq_mean"] = "token_mean"
-    """`token_mean`: sum over all tokens of the optimiser step / their number. `seq_mean`: mean over its rollouts of each
-    rollout's token mean."""
+    """`token_mean`: sum over all tokens of the optimiser step / their number. `seq_mean`: mean over its rollouts of
+    each rollout's token mean."""
     denominator: Literal["kept", "full"] = "kept"
     """What the sums are divided by: the kept rollouts (FastRL), or those before pruning."""
     kl: KLConfig = KLConfig()

@@ -1,4 +1,5 @@
-"""The base of every section: unknown keys are refused, values never change after validation, field docs are docstrings."""
+"""The base of every section: unknown keys are refused, values never change after validation, field docs are
+docstrings."""
 
 from __future__ import annotations
 

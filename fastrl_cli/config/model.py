@@ -27,7 +27,8 @@ class ModelConfig(Section):
     layout: Literal["auto", "shared_prefix", "rows"] = "auto"
     """`shared_prefix` computes a question's prompt and pictures once for all its rollouts, `rows` once for each."""
     tokens_per_micro_batch: PositiveInt = 8192
-    """Upper bound of the tokens, padding included, in one forward and backward pass. A single longer rollout still goes."""
+    """Upper bound of the tokens, padding included, in one forward and backward pass. A single longer rollout still
+    goes."""
 
 
 class OptimizerConfig(Section):
@@ -41,7 +42,7 @@ class OptimizerConfig(Section):
     warmup_steps: int = Field(0, ge=0)
     """Optimiser steps over which the learning rate rises linearly from zero; constant afterwards."""
     updates_per_batch: PositiveInt | None = 1
-    """Optimiser steps on each batch of rollouts. The kept rollouts are split into that many near-equal parts, so pruning
-    changes the size of a step and not their number. Null: use `mini_batch_rollouts`."""
+    """Optimiser steps on each batch of rollouts. The kept rollouts are split into that many near-equal parts, so
+    pruning changes the size of a step and not their number. Null: use `mini_batch_rollouts`."""
     mini_batch_rollouts: PositiveInt | None = None
     """The authors' way: a fixed number of rollouts an optimiser step, so pruning lowers the number of steps."""

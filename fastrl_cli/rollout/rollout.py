@@ -101,7 +101,8 @@ class Engine(Protocol):
         ...
 
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Take the policy's new weights (names as the model's `state_dict`), and forget every cache made with the old."""
+        """Take the policy's new weights (names as the model's `state_dict`), and forget every cache made with the
+        old."""
         ...
 
     def sleep(self) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from fastrl_cli.config.data import DataConfig
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.data.load import QuestionSets
 from fastrl_cli.data.sample import Sample
+from fastrl_cli.errors import UsageError
 from fastrl_cli.evaluation.validate import Validator
 from fastrl_cli.models.load import load_policy_model
 from fastrl_cli.models.load import model_path as resolve_path
@@ -67,20 +69,36 @@ class ModelParts:
 def load_model_parts(config: RunConfig, model_path: str, accelerator: Accelerator, reporter: Reporter) -> ModelParts:
     """Load the model at `model_path`, which is the configured one or a checkpoint of it, and start its engine."""
     with reporter.phase("loading the model"):
-        processing = Processing.load(model_path, config.data)
         model = load_policy_model(config.model.model_copy(update={"path": model_path}), accelerator.device)
+        data = within_positions(config, model.config.get_text_config().max_position_embeddings, reporter)
+        processing = Processing.load(model_path, data)
     with reporter.phase("starting the engine"):
         engine, reason = build_engine(
             config.engine,
             model_path=resolve_path(model_path),
             policy_model=model,
             processing=processing,
-            max_model_len=config.data.max_prompt_tokens + config.sampling.max_tokens,
+            max_model_len=data.max_prompt_tokens + config.sampling.max_tokens,
             device=accelerator.device,
             autocast=torch.bfloat16 if accelerator.mixed_precision == "bf16" else None,
         )
     reporter.line(f"engine {engine.name}: {reason}")
     return ModelParts(model_path, model, processing, engine, reason)
+
+
+def within_positions(config: RunConfig, positions: int, reporter: Reporter) -> DataConfig:
+    """The data section with a limit of prompt tokens that leaves room for a response within the model's positions.
+    Raises UsageError where there is no room at all."""
+    room = positions - config.sampling.max_tokens
+    if room < 1:
+        raise UsageError(
+            f"sampling.max_tokens is {config.sampling.max_tokens}, but the model has {positions} positions for prompt "
+            "and response together. Lower sampling.max_tokens."
+        )
+    if config.data.max_prompt_tokens <= room:
+        return config.data
+    reporter.line(f"prompts of at most {room} tokens: the model has {positions} positions for prompt and response")
+    return config.data.model_copy(update={"max_prompt_tokens": room})
 
 
 def training_sampling(config: RunConfig, processing: Processing) -> Sampling:

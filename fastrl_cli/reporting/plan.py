@@ -11,11 +11,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from fastrl_cli.config.engine import AutoEngineConfig
 from fastrl_cli.config.pruning import ARSConfig, NoPruningConfig
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.data.sources import READERS, canonical, group_by_split, open_source
 from fastrl_cli.errors import DataError
+from fastrl_cli.rollout.select import engine_choice
 from fastrl_cli.sampling.ars import rollout_count
 from fastrl_cli.sampling.questions import run_length, steps_per_epoch
 
@@ -99,7 +99,7 @@ def make_plan(config: RunConfig) -> Plan:
     tokens = generated * config.sampling.max_tokens * rounds
     updates = _updates(config, generated)
     trace = ars_trace(config, steps, length.epochs if length else None)
-    engine, reason = _engine(config)
+    engine, reason = engine_choice(config.engine)
     return Plan(
         algorithm=config.algorithm.name,
         model=config.model.path,
@@ -183,7 +183,7 @@ def _files_of(folder: Path, split: str) -> tuple[Path, ...]:
 def _count_rows(file: Path) -> int | None:
     """Rows of a data file, as far as they can be told without reading it whole: not those of one JSON document."""
     if READERS.get(file.suffix.lower()) == "parquet":
-        import pyarrow.parquet  # type: ignore[import-untyped]
+        import pyarrow.parquet
 
         try:
             return int(pyarrow.parquet.read_metadata(file).num_rows)
@@ -193,16 +193,6 @@ def _count_rows(file: Path) -> int | None:
         with file.open("rb") as lines:
             return sum(1 for line in lines if line.strip())
     return None
-
-
-def _engine(config: RunConfig) -> tuple[str, str]:
-    if not isinstance(config.engine, AutoEngineConfig):
-        return config.engine.type, "as configured"
-    from importlib.util import find_spec
-
-    if find_spec("vllm") is None:
-        return "transformers", "vLLM is not installed"
-    return "vllm", "it is installed; transformers takes its place if it does not start"
 
 
 def _updates(config: RunConfig, generated: int) -> int:

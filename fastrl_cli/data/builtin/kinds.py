@@ -21,7 +21,7 @@ CELL = 10
 CELLS = 8
 MARGIN = (UNITS - CELL * CELLS) // 2
 SIDES = range(2, CELLS + 1)
-MAX_CORNERS = 9
+MAX_CORNERS = 8
 
 
 class Kind(ABC):
@@ -122,7 +122,7 @@ class AngleSum(Kind):
         corners = values["corners"]
         placement = {"x": rng.randint(40, 44), "y": rng.randint(40, 44), "radius": rng.randint(26, 34)}
         placement |= {"turn": rng.randrange(360 // corners)}
-        return placement | {f"corner_{i}": rng.randint(-4, 4) for i in range(corners)}
+        return placement | {f"corner_{i}": rng.randint(-3, 3) for i in range(corners)}
 
     def paint(self, canvas: Canvas, values: Numbers, placement: Numbers) -> None:
         corners = values["corners"]
@@ -148,8 +148,8 @@ class RulerDistance(Kind):
 
     name = "ruler_distance"
     question = "How far apart are the two marked points on the ruler?"
-    ticks: ClassVar[int] = 12
-    gap: ClassVar[int] = 6
+    ticks: ClassVar[int] = 9
+    gap: ClassVar[int] = 8
 
     def draw_values(self, rng: Random) -> dict[str, int]:
         distance = rng.randint(1, self.ticks - 1)
@@ -157,7 +157,7 @@ class RulerDistance(Kind):
         return {"first": first, "second": first + distance}
 
     def draw_placement(self, rng: Random, values: Numbers) -> dict[str, int]:
-        return {"x": rng.randint(4, 8), "y": rng.randint(20, 64), "height": rng.randint(6, 14)}
+        return {"x": rng.randint(4, 8), "y": rng.randint(24, 60), "height": rng.randint(6, 14)}
 
     def paint(self, canvas: Canvas, values: Numbers, placement: Numbers) -> None:
         x, y, ink, thickness = placement["x"], placement["y"], canvas.style.ink, canvas.style.thickness

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -73,18 +74,17 @@ def pretrain(output: Path, recipe: Recipe) -> None:
     cure()
     import torch
 
-    torch.set_num_threads(recipe.threads)
-    torch.use_deterministic_algorithms(True)
-    torch.manual_seed(recipe.seed)
-    processor = build_processor(build_tokenizer(_corpus(recipe)))
-    model = build_model(processor.tokenizer)
-    started = time.monotonic()
-    losses = _train(model, processor, recipe)
-    seconds = time.monotonic() - started
-    model.to(torch.bfloat16).save_pretrained(output)
-    processor.save_pretrained(output)
-    processor.image_processor.save_pretrained(output)
-    problems = [draw_problem(0, "validation", index) for index in range(recipe.validation)]
+    with _reproducible(recipe):
+        processor = build_processor(build_tokenizer(_corpus(recipe)))
+        model = build_model(processor.tokenizer)
+        started = time.monotonic()
+        losses = _train(model, processor, recipe)
+        seconds = time.monotonic() - started
+        model.to(torch.bfloat16).save_pretrained(output)
+        processor.save_pretrained(output)
+        processor.image_processor.save_pretrained(output)
+        problems = [draw_problem(0, "validation", index) for index in range(recipe.validation)]
+        accuracy = measure(model.float(), processor, problems)
     report = {
         "command": f"python -m {__spec__.name} --output DIR --seed {recipe.seed} --steps {recipe.steps}",
         "recipe": asdict(recipe),
@@ -93,11 +93,28 @@ def pretrain(output: Path, recipe: Recipe) -> None:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seconds": round(seconds, 1),
         "losses": losses,
-        "validation_accuracy": measure(model.float(), processor, problems),
+        "validation_accuracy": accuracy,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in ("torch", "transformers")},
     }
     (output / "training.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report["validation_accuracy"]), file=sys.stderr)
+    print(json.dumps(accuracy), file=sys.stderr)
+
+
+@contextmanager
+def _reproducible(recipe: Recipe) -> Iterator[None]:
+    """Seeds torch, fixes what its sums depend on, and gives everything back afterwards."""
+    import torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(recipe.seed)
+        torch.set_num_threads(recipe.threads)
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(deterministic)
+            torch.set_num_threads(threads)
 
 
 def prompt_text(processor: Any, question: str, instruction: str = DEFAULT_INSTRUCTION) -> str:

@@ -34,7 +34,7 @@ class ModelConfig(Section):
 class OptimizerConfig(Section):
     """AdamW, as the paper sets it but for the learning rate of the built-in model."""
 
-    learning_rate: float = Field(1e-4, ge=0)
+    learning_rate: float = Field(3e-5, ge=0)
     weight_decay: float = Field(1e-2, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = Field(1e-8, gt=0)

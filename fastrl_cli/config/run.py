@@ -35,7 +35,7 @@ class BatchConfig(Section):
     """Rollouts of each question (G, n0). At least 2: an advantage compares rollouts of one question."""
     steps: PositiveInt | None = None
     """Null: as many as `epochs` gives."""
-    epochs: PositiveInt = 10
+    epochs: PositiveInt = 12
 
 
 class EvalConfig(Section):

@@ -246,3 +246,13 @@ def test_an_error_becomes_one_that_says_what_to_do(error: Exception, kind: type[
 def test_exit_codes_differ() -> None:
     codes = [kind.exit_code for kind in (FastRLError, UsageError, MissingError, DataError, DivergedError)]
     assert codes == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["eval"], ["bench"]], ids=str)
+def test_row_44_the_first_line_comes_before_anything_heavy(arguments: list[str], tmp_path: Path) -> None:
+    blocked = "import sys\nfor name in ('torch', 'transformers', 'vllm'): sys.modules[name] = None\n"
+    code = f"{blocked}sys.argv = ['fastrl', *{arguments!r}]\nfrom fastrl_cli.cli import main; main()"
+    done = python(code, tmp_path)
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[0].startswith(("fastrl 0.", "evaluating", "measuring"))
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from fastrl_cli.rollout.rollout import Generation, Sampling
 from fastrl_cli.rollout.vllm_start import import_vllm, process_unchanged, register_architecture
 
 if TYPE_CHECKING:
+    from fastrl_cli.models.images import SizeRule
     from fastrl_cli.models.processing import Processing
 
 CPU_BLOCK_SIZE = 32
@@ -49,48 +50,19 @@ class VllmEngine:
         """Starts the engine with the weights at `model_path` and warms it up, which takes 5 to 30 seconds.
         `max_model_len` is the longest prompt and response together; `autocast` the lower precision of the trainer's
         passes, if any."""
-        self.config = config
         self.processing = processing
         self.device = device
         self.policy_version = 0
-        self.eager = config.enforce_eager if config.enforce_eager is not None else device.type == "cpu"
-        self.dtype = config.dtype if config.dtype != "auto" else "float32" if device.type == "cpu" else "bfloat16"
-        self.trusted_logprobs = self.dtype == "float32" and autocast is None
+        arguments = engine_arguments(config, device, model_path, max_model_len, processing.size_rule)
+        self.eager: bool = arguments["enforce_eager"]
+        self.trusted_logprobs = arguments["dtype"] == "float32" and autocast is None
         self.sleep_level = config.sleep_level if device.type == "cuda" else 0
         self._owns_process_group = not torch.distributed.is_initialized()
         with process_unchanged():
             self.vllm = import_vllm()
             register_architecture(self.vllm, model_path)
-            self.llm: Any = self.vllm.LLM(**self._arguments(model_path, config.max_model_len or max_model_len))
+            self.llm: Any = self.vllm.LLM(**arguments)
         self._warm_up()
-
-    def _arguments(self, model_path: str, max_model_len: int) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
-            "model": model_path,
-            "dtype": self.dtype,
-            "max_model_len": max_model_len,
-            "tensor_parallel_size": self.config.tensor_parallel_size,
-            "enforce_eager": self.eager,
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(BATCHED_TOKENS, max_model_len),
-            "logprobs_mode": "processed_logprobs",
-            "generation_config": "vllm",
-            "use_tqdm_on_load": False,
-            "seed": 0,
-        }
-        if self.device.type == "cpu":
-            arguments["kv_cache_memory_bytes"] = self.config.cpu_kv_cache_gib * 2**30
-            arguments["block_size"] = CPU_BLOCK_SIZE
-        else:
-            arguments["gpu_memory_utilization"] = self.config.gpu_memory_utilization
-            arguments["enable_sleep_mode"] = self.sleep_level > 0
-        if "RANK" in os.environ and torch.distributed.is_initialized():
-            arguments["distributed_executor_backend"] = "external_launcher"
-        if (rule := self.processing.size_rule) is not None:
-            arguments["limit_mm_per_prompt"] = {"video": 0}
-            size = {"shortest_edge": rule.min_pixels, "longest_edge": rule.max_pixels}
-            arguments["mm_processor_kwargs"] = {"size": size}
-        return arguments
 
     def _warm_up(self) -> None:
         """One short generation, so that what is compiled or allocated at first use is in no measured step."""
@@ -183,6 +155,40 @@ class VllmEngine:
             finish_reason="stop" if response.finish_reason == "stop" else "length",
             policy_version=self.policy_version,
         )
+
+
+def engine_arguments(
+    config: VllmEngineConfig, device: torch.device, model_path: str, max_model_len: int, size_rule: SizeRule | None
+) -> dict[str, Any]:
+    """Arguments of `vllm.LLM`. `size_rule` is that of the trainer's pictures, None for a model of text."""
+    on_cpu = device.type == "cpu"
+    longest = config.max_model_len or max_model_len
+    arguments: dict[str, Any] = {
+        "model": model_path,
+        "dtype": config.dtype if config.dtype != "auto" else "float32" if on_cpu else "bfloat16",
+        "max_model_len": longest,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "enforce_eager": config.enforce_eager if config.enforce_eager is not None else on_cpu,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(BATCHED_TOKENS, longest),
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "use_tqdm_on_load": False,
+        "seed": 0,
+    }
+    if on_cpu:
+        arguments["kv_cache_memory_bytes"] = config.cpu_kv_cache_gib * 2**30
+        arguments["block_size"] = CPU_BLOCK_SIZE
+    else:
+        arguments["gpu_memory_utilization"] = config.gpu_memory_utilization
+        arguments["enable_sleep_mode"] = config.sleep_level > 0
+    if "RANK" in os.environ and torch.distributed.is_initialized():
+        arguments["distributed_executor_backend"] = "external_launcher"
+    if size_rule is not None:
+        arguments["limit_mm_per_prompt"] = {"video": 0}
+        size = {"shortest_edge": size_rule.min_pixels, "longest_edge": size_rule.max_pixels}
+        arguments["mm_processor_kwargs"] = {"size": size}
+    return arguments
 
 
 def _collapsed(token_ids: list[int], placeholder: int) -> list[int]:

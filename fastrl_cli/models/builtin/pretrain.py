@@ -37,7 +37,7 @@ class Recipe:
     """Everything that decides the weights, but for the code and the machine."""
 
     seed: int = 0
-    steps: int = 2000
+    steps: int = 2400
     batch: int = 64
     short_prompts: float = 0.75
     """Share of the steps, before the last fifth, whose prompts leave out the instruction, which costs half the time."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -74,11 +76,12 @@ def settings(engines: Sequence[str], seeds: Sequence[int]) -> Iterator[Setting]:
             yield Setting(algorithm, engines[-1], seeds[0], control)
 
 
-def run(setting: Setting) -> Outcome:
-    """Train once. Raises CalledProcessError where the command fails."""
+def run(setting: Setting, threads: int) -> Outcome:
+    """Train once, on `threads` threads. Raises CalledProcessError where the command fails."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "fastrl_cli.cli", *setting.command(Path(folder) / "run")[1:]]
-        document = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        command = [sys.executable, "-m", "fastrl_cli", *setting.command(Path(folder) / "run")[1:]]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        document = json.loads(subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout)
     return Outcome(
         setting,
         before=document["accuracy_before"],
@@ -118,15 +121,19 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time; they share the machine's cores")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
+    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    planned = list(settings(options.engines, options.seeds))
     outcomes: list[Outcome] = []
-    for setting in settings(options.engines, options.seeds):
-        outcomes.append(run(setting))
+    pool = ThreadPoolExecutor(options.jobs)
+    for done in as_completed([pool.submit(run, setting, threads) for setting in planned]):
+        outcomes = sorted([*outcomes, done.result()], key=lambda outcome: planned.index(outcome.setting))
         document = [asdict(outcome) | {"gain": outcome.gain, "holds": outcome.holds} for outcome in outcomes]
         (options.output / "learning.json").write_text(json.dumps(document, indent=1))
         (options.output / "learning.md").write_text(markdown(outcomes) + "\n")
-        print(markdown(outcomes[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+        print(markdown([done.result()]).splitlines()[-1], file=sys.stderr, flush=True)
     print(markdown(outcomes))
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 

@@ -53,7 +53,7 @@ class DataConfig(Section):
 class BuiltinProblemsConfig(Section):
     """The drawn problems: how many, and how large a picture."""
 
-    train_size: PositiveInt = 192
+    train_size: PositiveInt = 128
     validation_size: PositiveInt = 1024
     picture_size: int = Field(84, ge=56, multiple_of=28)
     """Pixels a side."""

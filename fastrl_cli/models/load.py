@@ -55,7 +55,9 @@ def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedMo
     check_model_folder(config.path)
     cure()
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     path = model_path(config.path)
     try:
         architecture = AutoConfig.from_pretrained(path)

@@ -27,6 +27,8 @@ FAULT_OF: dict[type[UnusableSampleError], str] = {
     BadQuestionError: "bad_questions",
 }
 
+QUESTIONS_TRIED = 64
+
 
 class Collector:
     """Makes the scored groups of a step."""
@@ -55,6 +57,26 @@ class Collector:
         self.faults = faults
         self.seed = seed
         self.overlong_is_error = overlong_is_error
+
+    def check_questions(self) -> None:
+        """Before anything is written: every prompt where a long one is an error, else the first few, of which one must
+        give a prompt and decoded pictures. Raises DataError."""
+        for sample in self.questions if self.overlong_is_error else ():
+            try:
+                self.processing.prompt(sample)
+            except OverlongPromptError:
+                raise
+            except UnusableSampleError:
+                continue
+        trouble: UnusableSampleError | None = None
+        for sample in self.questions[:QUESTIONS_TRIED]:
+            try:
+                self.processing.prompt(sample)
+                self.processing.images(sample)
+                return
+            except UnusableSampleError as error:
+                trouble = error
+        raise DataError(f"none of the first {QUESTIONS_TRIED} questions can be used; the last: {trouble}")
 
     def draw(self, count: int) -> list[DrawnQuestion]:
         """The next `count` questions that give a prompt. One that does not is counted, and the next takes its place.

@@ -107,6 +107,7 @@ def build(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | N
     model_path = config.model.path if checkpoint is None else str(checkpoint.folder)
     parts = load_model_parts(config, model_path, accelerator, reporter)
     trainer, length = make_trainer(config, questions.train, parts, accelerator, reporter)
+    trainer.collector.check_questions()
     if checkpoint is not None:
         restore(trainer, checkpoint)
     validator = make_validator(config, questions, parts, accelerator)

@@ -112,6 +112,19 @@ def test_row_24_an_overlong_prompt_is_dropped_and_counted_or_an_error(collector_
         collector_of(samples, max_prompt_tokens=1000, overlong_is_error=True).draw(4)
 
 
+def test_data_that_cannot_be_used_is_refused_before_the_run(collector_of):
+    good = questions([1, 1])
+    collector_of(good).check_questions()
+    cut = [replace(sample, images=(EncodedImage(sample.images[0].data[:300]),)) for sample in good]
+    collector_of([cut[0], good[1]]).check_questions()
+    with pytest.raises(DataError, match="none of the first"):
+        collector_of(cut).check_questions()
+    long = replace(good[1], question="long " * 400)
+    collector_of([good[0], long], max_prompt_tokens=1000).check_questions()
+    with pytest.raises(OverlongPromptError, match=long.id):
+        collector_of([good[0], long], max_prompt_tokens=1000, overlong_is_error=True).check_questions()
+
+
 def test_no_usable_question_at_all_is_an_error(collector_of):
     samples = [replace(sample, images=(EncodedImage(b""),)) for sample in questions([1, 1])]
     with pytest.raises(DataError, match="none of the 2 questions can be used"):

@@ -79,18 +79,18 @@ class BenchResult:
         return asdict(self)
 
     def render(self) -> RenderableType:
-        table = Table(title=f"milliseconds a phase, medians; engine {self.engine}, {self.threads} threads")
-        for name in ("pictures", "method", "step", *PHASES, "kept", "tokens trained"):
-            table.add_column(name, justify="right")
+        table = Table(
+            title=f"milliseconds, medians; engine {self.engine}, {self.threads} threads", title_justify="left"
+        )
+        table.add_column("phase")
         for method in self.methods:
-            table.add_row(
-                f"{method.picture_size}²",
-                method.name,
-                f"{1000 * float(np.median(method.step_seconds)):.0f}",
-                *(f"{method.phase_milliseconds[phase]:.1f}" for phase in PHASES),
-                f"{100 * method.kept_fraction:.0f} %",
-                f"{method.tokens['trained']:,}",
-            )
+            table.add_column(f"{method.name}\n{method.picture_size} × {method.picture_size}", justify="right")
+        for phase in PHASES:
+            table.add_row(phase, *(f"{method.phase_milliseconds[phase]:.1f}" for method in self.methods))
+        table.add_row("step", *(f"{1000 * float(np.median(m.step_seconds)):.0f}" for m in self.methods), style="bold")
+        table.add_row("rollouts kept", *(f"{100 * method.kept_fraction:.0f} %" for method in self.methods))
+        for kind in ("generated", "forward", "trained"):
+            table.add_row(f"tokens {kind}", *(f"{method.tokens[kind]:,}" for method in self.methods))
         return Group(table, *(speed.sentence() for speed in self.speed_ups), self.note)
 
 

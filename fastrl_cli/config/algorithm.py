@@ -16,7 +16,7 @@ class KLConfig(Section):
 
     coefficient: float = Field(0.01, ge=0)
     estimator: Literal["k3"] = "k3"
-    log_ratio_clamp: float = Field(20.0, gt=0)
+    log_ratio_clamp: float = Field(20.0, gt=0, le=80)
     """Bound of the log-ratio before it is exponentiated."""
     value_clamp: float = Field(10.0, gt=0)
     """Bound of the estimate itself."""
@@ -56,7 +56,7 @@ class AlgorithmConfig(Section):
     clip_high: float = Field(0.3, ge=0)
     dual_clip: float | None = Field(3.0, gt=1)
     """Bound of the loss at a negative advantage, in multiples of the advantage. Null: none."""
-    log_ratio_clamp: float = Field(20.0, gt=0)
+    log_ratio_clamp: float = Field(20.0, gt=0, le=80)
     aggregation: Literal["token_mean", "seq_mean"] = "token_mean"
     """`token_mean`: sum over all tokens of the optimiser step / their number. `seq_mean`: mean over its rollouts of
     each rollout's token mean."""

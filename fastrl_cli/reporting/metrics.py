@@ -67,7 +67,7 @@ _STEP = (
     Metric("loss/total", "loss", "what was differentiated: policy loss and KL times its coefficient"),
     Metric("ratio/mean", "ratio", "mean probability ratio of the new policy to the old one"),
     Metric("ratio/clip_fraction", "fraction", "tokens whose gradient the clipping stopped"),
-    Metric("entropy", "nats", "estimated entropy of the policy: minus the mean log-probability of the trained tokens"),
+    Metric("entropy", "nats", "entropy of the sampled distribution, mean over the trained tokens"),
     Metric("grad_norm", "norm", "gradient norm before clipping, mean over the step's updates"),
     Metric("learning_rate", "learning rate", "learning rate of the step's last update"),
     Metric("importance_weight/mean", "ratio", "mean truncated importance weight for the gap to the engine"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.tiny_models import Kind, build_tiny
 
 _caches = tempfile.TemporaryDirectory(prefix="fastrl-tests-", ignore_cleanup_errors=True)
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,4 +26,17 @@ def shared_data() -> Path:
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no samples of public data sets at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
+    """The folder of a random tiny model, built once."""
+    root, built = tmp_path_factory.mktemp("models"), dict[Kind, Path]()
+
+    def folder(kind: Kind) -> Path:
+        if kind not in built:
+            built[kind] = build_tiny(kind, root / kind)
+        return built[kind]
+
     return folder

@@ -6,14 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests.tiny_models import Kind, build_tiny
 
 SMALL = (
     "batch.questions_per_step=3",
@@ -64,16 +59,3 @@ def train(run_dir: Path, *arguments: str | Path, engine: str = "transformers", *
     done = fastrl(*options, **variables)
     assert done.code == 0, done.stderr
     return done
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
-    """The folder of a random tiny model, built once."""
-    root, built = tmp_path_factory.mktemp("models"), dict[str, Path]()
-
-    def folder(kind: Kind) -> Path:
-        if kind not in built:
-            built[kind] = build_tiny(kind, root / kind)
-        return built[kind]
-
-    return folder

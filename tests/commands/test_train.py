@@ -193,14 +193,14 @@ def test_eval_and_prune_analyze_take_the_run(whole_run):
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_models_of_every_kind_train_a_step(
-    tiny_model: Callable[[Kind], Path], tmp_path: Path, kind: Kind, engine: str
+    model_folder: Callable[[Kind], Path], tmp_path: Path, kind: Kind, engine: str
 ):
     if engine == "vllm":
         pytest.importorskip("vllm", reason="vLLM is not installed")
     data = write_text_questions(tmp_path / "data") if kind == "llama" else "builtin"
     document = train(
         tmp_path / "run",
-        "--model", tiny_model(kind), "--data", data, "--steps", "2", "pruning.tau=0",
+        "--model", model_folder(kind), "--data", data, "--steps", "2", "pruning.tau=0",
         "algorithm.kl.coefficient=0.01", "optimizer.learning_rate=0.01",
         engine=engine,
     ).document  # fmt: skip

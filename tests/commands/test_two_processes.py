@@ -94,12 +94,12 @@ def test_two_processes_equal_one_on_recorded_rollouts(recorded: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.slow])])
-def test_two_processes_train_with_an_engine_each(tiny_model: Callable[[Kind], Path], tmp_path: Path, engine: str):
+def test_two_processes_train_with_an_engine_each(model_folder: Callable[[Kind], Path], tmp_path: Path, engine: str):
     if engine == "vllm":
         pytest.importorskip("vllm", reason="vLLM is not installed")
     data = mixed_questions(tmp_path / "data")
     done = launch(
-        tmp_path / "run", "--steps", "2", "--data", data, "--model", tiny_model("qwen2_5_vl"),
+        tmp_path / "run", "--steps", "2", "--data", data, "--model", model_folder("qwen2_5_vl"),
         "algorithm.kl.coefficient=0.01", "batch.questions_per_step=3", engine=engine,
     )  # fmt: skip
     assert done.code == 0, done.stderr

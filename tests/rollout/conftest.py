@@ -17,22 +17,9 @@ from fastrl_cli.rollout.rollout import Engine
 from fastrl_cli.rollout.select import vllm_obstacle
 from fastrl_cli.rollout.transformers import TransformersEngine
 from tests.rollout.helpers import Kit
-from tests.tiny_models import Kind, build_tiny
+from tests.tiny_models import Kind
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
-    """The folder of a tiny model."""
-    root, built = tmp_path_factory.mktemp("models"), dict[Kind, Path]()
-
-    def folder(kind: Kind) -> Path:
-        if kind not in built:
-            built[kind] = build_tiny(kind, root / kind)
-        return built[kind]
-
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from fastrl_cli.models.load import load_policy_model
 from fastrl_cli.models.processing import Processing
 from fastrl_cli.rollout.rollout import Sampling
 from fastrl_cli.training.policy import Policy
-from tests.tiny_models import Kind, build_tiny
+from tests.tiny_models import Kind
 
 
 def picture(width: int, height: int, seed: int) -> EncodedImage:
@@ -44,25 +44,12 @@ def questions(pictures: list[int]) -> list[Sample]:
     ]
 
 
-@pytest.fixture(scope="session")
-def model_folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
-    """The folder of a tiny model, built once."""
-    root, built = tmp_path_factory.mktemp("models"), dict[str, Path]()
-
-    def folder(kind: Kind) -> Path:
-        if kind not in built:
-            built[kind] = build_tiny(kind, root / kind)
-        return built[kind]
-
-    return folder
-
-
 @pytest.fixture
-def make_policy(model_folders: Callable[[Kind], Path]) -> Callable[..., Policy]:
+def make_policy(model_folder: Callable[[Kind], Path]) -> Callable[..., Policy]:
     """A policy with fresh weights; keywords go to its two config sections."""
 
     def make(kind: Kind, *, temperature: float = 1.0, reference: bool = False, **settings: object) -> Policy:
-        folder = model_folders(kind)
+        folder = model_folder(kind)
         optimizer = {name: settings.pop(name) for name in list(settings) if name in OptimizerConfig.model_fields}
         model_config = ModelConfig(path=str(folder), **settings)
         processing = Processing.load(folder, DataConfig())

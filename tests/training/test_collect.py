@@ -43,12 +43,12 @@ class OwnAnswer:
 
 
 @pytest.fixture
-def collector_of(model_folders):
+def collector_of(model_folder):
     """A collector over some samples."""
 
     def make(samples: Sequence[Sample], reward=None, said: list[str] | None = None, **settings) -> Collector:
         overlong_is_error = settings.pop("overlong_is_error", False)
-        processing = Processing.load(model_folders("qwen2_5_vl"), DataConfig(**settings))
+        processing = Processing.load(model_folder("qwen2_5_vl"), DataConfig(**settings))
         faults = Faults(3, (said if said is not None else []).append)
         stream = QuestionStream(len(samples), len(samples), seed=0)
         return Collector(

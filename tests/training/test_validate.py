@@ -34,9 +34,9 @@ class Counting(Echo):
 
 
 @pytest.fixture
-def make_validator(model_folders):
+def make_validator(model_folder):
     def make(samples, rollouts: int, seed: int = 5) -> Validator:
-        processing = Processing.load(model_folders("qwen2_5_vl"), DataConfig())
+        processing = Processing.load(model_folder("qwen2_5_vl"), DataConfig())
         return Validator(samples, processing, by_index, Sampling(), rollouts, Accelerator(cpu=True), seed)
 
     return make

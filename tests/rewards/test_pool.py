@@ -106,7 +106,9 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
         GradingPool(workers=1).run([PLAIN])
 
 
+# A shell that runs the tests in the background makes its children ignore SIGINT.
 SCRIPT = """
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
 import sys, time
 from fastrl_cli.rewards.pool import GradingPool
 pool = GradingPool(workers=1, timeout_seconds=60.0)

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,12 @@ most of a short prompt unshared."""
 BATCHED_TOKENS = 8192
 """Prompt tokens in one pass. Prompts are not cut into chunks: on a CPU vLLM fails on the random generator of a response
 whose prompt was."""
+
+PICTURE_BYTES = 2**29
+"""Pictures in one call."""
+
+BYTES_OF_PIXEL = 24
+"""Of a picture as the vision tower takes it: three channels of float32, each twice, as two frames of a film."""
 
 
 class VllmEngine:
@@ -74,13 +80,37 @@ class VllmEngine:
         self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Raises DataError where vLLM expands a prompt to other tokens than the trainer's."""
-        if not prompts:
-            return []
-        parameters = [self._parameters(n, sampling, group[0]) for group in seeds]
-        outputs = self._run([self._request(prompt) for prompt in prompts], parameters)
-        for prompt, output in zip(prompts, outputs, strict=True):
-            _check_tokens(prompt, output.prompt_token_ids)
-        return [[self._generation(response) for response in output.outputs] for output in outputs]
+        generations: list[list[Generation]] = []
+        for part in self._parts(prompts):
+            parameters = [self._parameters(n, sampling, group[0]) for group in seeds[part]]
+            outputs = self._run([self._request(prompt) for prompt in prompts[part]], parameters)
+            for prompt, output in zip(prompts[part], outputs, strict=True):
+                _check_tokens(prompt, output.prompt_token_ids)
+                generations.append([self._generation(response) for response in output.outputs])
+        return generations
+
+    def _parts(self, prompts: Sequence[Prompt]) -> Iterator[slice]:
+        """The prompts in parts whose pictures take at most PICTURE_BYTES; vLLM holds all pictures of a call at once."""
+        first = held = 0
+        for place, prompt in enumerate(prompts):
+            size = self._picture_bytes(prompt)
+            if place > first and held + size > PICTURE_BYTES:
+                yield slice(first, place)
+                first, held = place, 0
+            held += size
+        if prompts:
+            yield slice(first, len(prompts))
+
+    def _picture_bytes(self, prompt: Prompt) -> int:
+        if self.processing.size_rule is None:
+            return 0
+        tokens = int((prompt.token_ids == self._image_token).sum())
+        return tokens * self.processing.size_rule.factor**2 * BYTES_OF_PIXEL
+
+    @property
+    def _image_token(self) -> int:
+        token: int = self.processing.processor.image_token_id  # type: ignore[union-attr]
+        return token
 
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Engine.sync`. Keys and values cached with the old weights would be used without a word, so every cache
@@ -125,9 +155,8 @@ class VllmEngine:
         images = self.processing.images(prompt.sample)
         if not images:
             return {"prompt_token_ids": prompt.token_ids.tolist()}
-        token = self.processing.processor.image_token_id  # type: ignore[union-attr]
         return {
-            "prompt_token_ids": _collapsed(prompt.token_ids.tolist(), token),
+            "prompt_token_ids": _collapsed(prompt.token_ids.tolist(), self._image_token),
             "multi_modal_data": {"image": images},
         }
 
@@ -188,6 +217,8 @@ def engine_arguments(
         arguments["limit_mm_per_prompt"] = {"video": 0}
         size = {"shortest_edge": size_rule.min_pixels, "longest_edge": size_rule.max_pixels}
         arguments["mm_processor_kwargs"] = {"size": size}
+        # Each picture comes once between two updates, so vLLM's cache of prepared pictures would only fill memory.
+        arguments["mm_processor_cache_gb"] = 0
     return arguments
 
 

@@ -71,6 +71,19 @@ def test_the_caches_of_pictures_do_not_grow_from_step_to_step(kit: Kit) -> None:
         assert len(runner.encoder_cache) == 0
 
 
+def test_pictures_that_take_much_memory_come_in_parts(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts, sampling = kit.prompts((1, 0, 2, 1, 0)), kit.sampling()
+    features = [kit.processing.features(prompt.sample) for prompt in prompts]
+    sizes = [found.pixel_values.nbytes if found else 0 for found in features]
+    monkeypatch.setattr("fastrl_cli.rollout.vllm.PICTURE_BYTES", sizes[0] + sizes[2])
+    calls: list[int] = []
+    run = kit.engine._run
+    monkeypatch.setattr(kit.engine, "_run", lambda requests, rest: calls.append(len(requests)) or run(requests, rest))
+    answers = kit.engine.generate(prompts, 2, sampling, seeds(5, 2))
+    assert calls == [3, 2]
+    assert gap(kit, prompts, answers, sampling) < 1e-4
+
+
 def test_a_prompt_that_vllm_expands_to_other_tokens_is_an_error(kit: Kit) -> None:
     prompt = kit.prompts((1,))[0]
     token = kit.processing.processor.image_token_id

@@ -135,7 +135,7 @@ def make_trainer(
         with reporter.phase("loading the reference model"):
             reference = load_policy_model(config.model, accelerator.device)
     policy = Policy(parts.model, reference, parts.processing, sampling, accelerator, config.model, config.optimizer)
-    faults = Faults(config.faults.max_non_finite_steps, reporter.warn)
+    faults = Faults(config.faults.max_non_finite_steps, reporter.warn, accelerator)
     batch = config.batch
     stream = QuestionStream(len(questions), batch.questions_per_step, seed=config.seed, shuffle=config.data.shuffle)
     length = run_length(len(questions), batch.questions_per_step, steps=batch.steps, epochs=batch.epochs)

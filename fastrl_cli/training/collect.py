@@ -92,7 +92,7 @@ class Collector:
             except UnusableSampleError as error:
                 if isinstance(error, OverlongPromptError) and self.overlong_is_error:
                     raise
-                self.faults.note(FAULT_OF[type(error)], f"question set aside: {error}")
+                self.faults.note(FAULT_OF[type(error)], f"question set aside: {error}", on_every_rank=True)
                 failures += 1
                 if failures >= 2 * len(self.questions):
                     raise DataError(

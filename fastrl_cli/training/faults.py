@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fastrl_cli.errors import DivergedError
+from fastrl_cli.training.ranks import total
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 FAULTS = ("bad_images", "overlong_prompts", "bad_questions", "reward_failures", "skipped_steps")
 
@@ -13,23 +18,26 @@ FAULTS = ("bad_images", "overlong_prompts", "bad_questions", "reward_failures", 
 class Faults:
     """Counts the faults of a step, and stops the run after too many non-finite steps in a row."""
 
-    def __init__(self, max_non_finite_steps: int, warn: Callable[[str], None]) -> None:
+    def __init__(self, max_non_finite_steps: int, warn: Callable[[str], None], accelerator: Accelerator) -> None:
         self._max_non_finite = max_non_finite_steps
         self._warn = warn
+        self._accelerator = accelerator
         self._in_a_row = 0
         self._counts: Counter[str] = Counter()
 
-    def note(self, kind: str, text: str, count: int = 1) -> None:
-        """Count a fault of this step, and say what it was."""
+    def note(self, kind: str, text: str, count: int = 1, *, on_every_rank: bool = False) -> None:
+        """Count a fault of this step, and say what it was. One that every rank meets is counted by the first alone."""
         if kind not in FAULTS:
             raise ValueError(f"unknown kind of fault: {kind}")
+        if on_every_rank and not self._accelerator.is_main_process:
+            return
         self._counts[kind] += count
         self._warn(text)
 
     def updates(self, done: int, skipped: Sequence[str]) -> None:
         """Take the step's updates: how many were done, and a sentence for each that was skipped."""
         for text in skipped:
-            self.note("skipped_steps", text)
+            self.note("skipped_steps", text, on_every_rank=True)
         if skipped:
             self._in_a_row += 1
         elif done:
@@ -44,8 +52,9 @@ class Faults:
             )
 
     def metrics(self) -> dict[str, float]:
-        """`faults/*` of the step, then start counting anew."""
-        counted = {f"faults/{name}": float(self._counts[name]) for name in FAULTS}
+        """`faults/*` of the step over all ranks, then start counting anew."""
+        sums = total([self._counts[name] for name in FAULTS], self._accelerator)
+        counted = {f"faults/{name}": float(value) for name, value in zip(FAULTS, sums, strict=True)}
         self._counts.clear()
         return counted
 

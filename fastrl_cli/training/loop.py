@@ -3,7 +3,6 @@ else in the program knows this order."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,10 +100,9 @@ class Trainer:
         return groups
 
     def select(self, groups: Sequence[RolloutGroup]) -> Selection:
-        """Which rollouts are trained on. The kept total is made a multiple of what the optimiser steps need."""
-        ranks = self.policy.accelerator.num_processes
-        mini_batch = self.config.optimizer.mini_batch_rollouts
-        divisor = ranks if mini_batch is None else math.lcm(ranks, mini_batch)
+        """Which rollouts are trained on. With a fixed mini-batch the kept total is made a multiple of it. The number of
+        processes never enters: their micro-batches are padded with dummies, so that one or several select alike."""
+        divisor = self.config.optimizer.mini_batch_rollouts or 1
         candidates = [group.for_selection() for group in groups]
         return select(candidates, self.config.pruning, divisor=divisor, step=self.step_number)
 

@@ -38,6 +38,7 @@ from fastrl_cli.training.checkpoint import (
     write_checkpoint,
 )
 from fastrl_cli.training.loop import Trainer
+from fastrl_cli.training.ranks import total
 from fastrl_cli.training.records import remove_after, write_rollouts
 from fastrl_cli.training.run_directory import (
     RunDirectory,
@@ -186,10 +187,12 @@ def train_steps(run: Run) -> bool:
                 run.steps.append(metrics)
             reporter.step(metrics)
             trainer.faults.stop_if_diverged()
-            done = trainer.step_number == run.total_steps or bool(interrupted)
+            # A signal may reach the processes in different steps.
+            stopping = total([len(interrupted)], run.accelerator)[0] > 0
+            done = trainer.step_number == run.total_steps or stopping
             if done or is_due(config.checkpoint.every, trainer.step_number):
                 save(run)
-            if interrupted:
+            if stopping:
                 return True
             if not done and is_due(config.eval.every, trainer.step_number):
                 evaluate(run)

@@ -49,7 +49,7 @@ def collector_of(model_folder):
     def make(samples: Sequence[Sample], reward=None, said: list[str] | None = None, **settings) -> Collector:
         overlong_is_error = settings.pop("overlong_is_error", False)
         processing = Processing.load(model_folder("qwen2_5_vl"), DataConfig(**settings))
-        faults = Faults(3, (said if said is not None else []).append)
+        faults = Faults(3, (said if said is not None else []).append, Accelerator(cpu=True))
         stream = QuestionStream(len(samples), len(samples), seed=0)
         return Collector(
             samples, stream, processing, Echo(), Sampling(), reward or OwnAnswer(), Accelerator(cpu=True), faults,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accelerate import Accelerator
 
 from fastrl_cli.errors import DivergedError
 from fastrl_cli.training.faults import FAULTS, Faults
@@ -10,7 +11,7 @@ from fastrl_cli.training.faults import FAULTS, Faults
 
 def test_counts_are_of_the_step_and_every_kind_is_reported():
     said: list[str] = []
-    faults = Faults(3, said.append)
+    faults = Faults(3, said.append, Accelerator(cpu=True))
     faults.note("bad_images", "one")
     faults.note("reward_failures", "four", 4)
     assert faults.metrics() == {
@@ -23,7 +24,7 @@ def test_counts_are_of_the_step_and_every_kind_is_reported():
 
 
 def test_row_18_three_in_a_row_stop_the_run_with_exit_code_5():
-    faults = Faults(3, lambda text: None)
+    faults = Faults(3, lambda text: None, Accelerator(cpu=True))
     for done, skipped in ((0, ["a"]), (0, ["b"]), (1, []), (0, ["c"]), (0, ["d"])):
         faults.updates(done, skipped)
         faults.stop_if_diverged()
@@ -34,7 +35,7 @@ def test_row_18_three_in_a_row_stop_the_run_with_exit_code_5():
 
 
 def test_a_step_without_an_update_neither_counts_nor_clears():
-    faults = Faults(2, lambda text: None)
+    faults = Faults(2, lambda text: None, Accelerator(cpu=True))
     faults.updates(0, ["a"])
     faults.updates(0, [])
     faults.updates(0, ["b"])
@@ -43,9 +44,9 @@ def test_a_step_without_an_update_neither_counts_nor_clears():
 
 
 def test_the_count_survives_a_resume():
-    faults = Faults(2, lambda text: None)
+    faults = Faults(2, lambda text: None, Accelerator(cpu=True))
     faults.updates(0, ["a"])
-    other = Faults(2, lambda text: None)
+    other = Faults(2, lambda text: None, Accelerator(cpu=True))
     other.load_state_dict(faults.state_dict())
     other.updates(0, ["b"])
     with pytest.raises(DivergedError):

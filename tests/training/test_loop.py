@@ -62,7 +62,7 @@ def make_trainer(make_policy: Callable[..., Policy]) -> Callable[..., Trainer]:
         sampling = Sampling(max_tokens=6, suppressed=processing.suppressed_tokens, stop=processing.stop_tokens)
         engine = TransformersEngine(trained.model, processing, batch_size=64)
         reporter = QuietReporter()
-        faults = Faults(3, reporter.warn)
+        faults = Faults(3, reporter.warn, Accelerator(cpu=True))
         batch = config.batch
         stream = QuestionStream(len(samples), batch.questions_per_step, seed=0)
         length = run_length(len(samples), batch.questions_per_step, steps=batch.steps, epochs=batch.epochs)

@@ -132,14 +132,15 @@ class VllmEngine:
             self.llm.wake_up()
 
     def close(self) -> None:
-        """Stop the engine and free its memory, the process group too where vLLM made it."""
-        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
-
-        self.llm.llm_engine.engine_core.shutdown()
-        self.llm = None
-        destroy_model_parallel()
+        """Stop the engine and free its memory."""
+        core = self.llm.llm_engine.engine_core
         if self._owns_process_group:
-            destroy_distributed_environment()
+            core.shutdown()
+        else:
+            # The engine's own way down, which it also takes when it is collected, ends the trainer's process group too.
+            core._finalizer.detach()
+            core.engine_core.model_executor.shutdown()
+        self.llm = None
         gc.collect()
 
     def _run(self, requests: list[dict[str, Any]], parameters: list[Any]) -> list[Any]:

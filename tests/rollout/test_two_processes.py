@@ -25,7 +25,7 @@ def test_each_process_has_an_engine_and_the_trainers_collective_calls_still_work
         pytest.skip(obstacle)
     result = subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"),
             *("-m", "tests.rollout.two_engines", str(model_folder("qwen2_5_vl"))),
         ],
         cwd=ROOT,

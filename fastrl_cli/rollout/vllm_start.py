@@ -59,6 +59,7 @@ def process_unchanged() -> Iterator[None]:
     set_num_threads = torch.set_num_threads
     environment = dict(os.environ)
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gpu_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -68,6 +69,7 @@ def process_unchanged() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+        torch.cuda.set_rng_state_all(gpu_states)
         for name in [name for name in os.environ if name not in environment and not name.startswith("VLLM_")]:
             del os.environ[name]
         os.environ.update(environment)

@@ -55,7 +55,7 @@ def make_kit(
 
     def kit(name: str, kind: Kind) -> Kit:
         folder = model_folder(kind)
-        processing = Processing.load(folder, DataConfig(instruction="", max_pixels=64 * 28 * 28))
+        processing = Processing.load(folder, DataConfig(instruction="", max_pixels=100 * 28 * 28))
         model = load_policy_model(ModelConfig(path=str(folder)), CPU)
         initial = {key: tensor.clone() for key, tensor in model.state_dict().items()}
         if name == "transformers":

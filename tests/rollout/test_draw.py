@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fastrl_cli.rollout.draw import draw_tokens, processed_logprobs, uniforms
@@ -58,6 +58,7 @@ def test_temperature_zero_is_greedy_with_log_probabilities_of_temperature_one() 
     assert torch.allclose(logprobs, expected[[0, 1], [0, 1]])
 
 
+@settings(deadline=None)
 @given(
     eighths=st.lists(st.integers(-64, 64), min_size=2, max_size=12, unique=True),
     k=st.integers(0, 12),

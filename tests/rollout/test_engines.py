@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from tests.rollout.helpers import Kit, forward_logprobs, gap, seeds
+from tests.rollout.helpers import Kit, forward_logprobs, gap, picture, question, seeds
 from tests.tiny_models import KINDS, Kind
 
 MakeKit = Callable[[str, Kind], Kit]
@@ -173,3 +174,18 @@ def test_an_engine_leaves_the_trainer_as_it_was(make_kit: MakeKit, name: str) ->
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     assert kit.model.training
     assert kit.model.config.get_text_config()._attn_implementation == attention == "sdpa"
+
+
+@ENGINES
+@PICTURE_KINDS
+def test_engine_and_trainer_see_pictures_of_any_size_alike(make_kit: MakeKit, name: str, kind: Kind) -> None:
+    kit = make_kit(name, kind)
+    sizes = [(29, 31), (56, 56), (400, 60), (61, 590), (280, 280), (281, 279), (1000, 900), (300, 2)]
+    plain = question(0, 0)
+    prompts = [
+        kit.processing.prompt(replace(plain, id=f"test:{place}", question="<image>?", images=(picture(*size, place),)))
+        for place, size in enumerate(sizes)
+    ]
+    sampling = kit.sampling(max_tokens=2, stop=())
+    answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts), 1))
+    assert gap(kit, prompts, answers, sampling) < 1e-4

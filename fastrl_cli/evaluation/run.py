@@ -15,6 +15,7 @@ from fastrl_cli.data.load import load_questions
 from fastrl_cli.errors import DataError, UsageError
 from fastrl_cli.reporting.progress import Reporter
 from fastrl_cli.reporting.wording import percent, percent_with_interval
+from fastrl_cli.rewards import AccuracyFormatReward
 from fastrl_cli.training.build import load_model_parts, make_accelerator, make_validator
 from fastrl_cli.training.checkpoint import newest_whole
 from fastrl_cli.training.run_directory import RunDirectory
@@ -69,7 +70,7 @@ def evaluate_run(model: str, *, benchmark: str, reporter: Reporter) -> EvalResul
     accelerator = make_accelerator(config)
     parts = load_model_parts(config, model_path, accelerator, reporter)
     try:
-        validator = make_validator(config, questions, parts, accelerator)
+        validator = make_validator(config, questions, parts, AccuracyFormatReward(config.reward), accelerator)
         if validator is None:
             raise DataError(f"{config.data.path} has no split {config.data.validation_split!r} to evaluate on")
         with reporter.phase("evaluating"):

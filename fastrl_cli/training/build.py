@@ -20,7 +20,7 @@ from fastrl_cli.models.load import load_policy_model
 from fastrl_cli.models.load import model_path as resolve_path
 from fastrl_cli.models.processing import Processing
 from fastrl_cli.reporting.progress import Reporter
-from fastrl_cli.rewards import AccuracyFormatReward
+from fastrl_cli.rewards import AccuracyFormatReward, RewardFunction
 from fastrl_cli.rollout.rollout import Engine, Sampling
 from fastrl_cli.rollout.select import build_engine
 from fastrl_cli.sampling import QuestionStream, RunLength, rollout_count, run_length
@@ -59,7 +59,6 @@ def make_accelerator(config: RunConfig) -> Accelerator:
 class ModelParts:
     """A model with its processing and an engine that generates with it."""
 
-    model_path: str
     model: PreTrainedModel
     processing: Processing
     engine: Engine
@@ -83,7 +82,7 @@ def load_model_parts(config: RunConfig, model_path: str, accelerator: Accelerato
             autocast=torch.bfloat16 if accelerator.mixed_precision == "bf16" else None,
         )
     reporter.line(f"engine {engine.name}: {reason}")
-    return ModelParts(model_path, model, processing, engine, reason)
+    return ModelParts(model, processing, engine, reason)
 
 
 def within_positions(config: RunConfig, positions: int, reporter: Reporter) -> DataConfig:
@@ -162,7 +161,7 @@ def make_trainer(
 
 
 def make_validator(
-    config: RunConfig, questions: QuestionSets, parts: ModelParts, accelerator: Accelerator
+    config: RunConfig, questions: QuestionSets, parts: ModelParts, reward: RewardFunction, accelerator: Accelerator
 ) -> Validator | None:
     """None where the data set has no validation split."""
     if not questions.validation:
@@ -170,7 +169,7 @@ def make_validator(
     return Validator(
         questions.validation,
         parts.processing,
-        AccuracyFormatReward(config.reward),
+        reward,
         evaluation_sampling(config, parts.processing),
         config.eval.rollouts,
         accelerator,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ def build(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | N
     trainer.collector.check_questions()
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    validator = make_validator(config, questions, parts, accelerator)
+    validator = make_validator(config, questions, parts, trainer.collector.reward, accelerator)
     return Run(config, directory, reporter, accelerator, questions, parts, trainer, validator, length.steps)
 
 
@@ -300,7 +301,7 @@ def finish(run: Run, *, interrupted: bool) -> RunResult:
             directory.report,
             result=result,
             config=config.model_dump(mode="json"),
-            manifest=manifest(run),
+            manifest=json.loads(directory.manifest.read_text(encoding="utf-8")),
             steps=steps,
             evaluations=evaluations,
         )

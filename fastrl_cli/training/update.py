@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from fastrl_cli.algorithms.importance import GapStatistics, gap_statistics, impo
 from fastrl_cli.algorithms.loss import LossInputs, WeightedSum, policy_loss
 from fastrl_cli.config.algorithm import AlgorithmConfig
 from fastrl_cli.models.prompt import Prompt
-from fastrl_cli.rollout.rollout import Rollout
+from fastrl_cli.rollout.rollout import Rollout, TokenIds
 from fastrl_cli.training.packing import PackedBatch
 from fastrl_cli.training.policy import Policy
 from fastrl_cli.training.ranks import gather, total
@@ -40,9 +41,13 @@ class KeptBatch:
     full: Denominators
     """Of all generated rollouts of the batch."""
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
         return [rollout.length for rollout in self.rollouts]
+
+    @cached_property
+    def responses(self) -> list[TokenIds]:
+        return [rollout.generation.token_ids for rollout in self.rollouts]
 
 
 @dataclass
@@ -111,8 +116,7 @@ class BatchUpdate:
         return [tuple(replace(row, group=names[row.group]) for row in micro_batch) for micro_batch in plans[rank]]
 
     def pack(self, micro_batch: MicroBatch) -> PackedBatch:
-        responses = [rollout.generation.token_ids for rollout in self.batch.rollouts]
-        packed = self.policy.pack(micro_batch, self.batch.prompts, responses)
+        packed = self.policy.pack(micro_batch, self.batch.prompts, self.batch.responses)
         self.stats.padding_tokens += packed.padding_tokens
         return packed
 

@@ -31,3 +31,9 @@ class DivergedError(FastRLError):
     """Training produced non-finite numbers, or hung."""
 
     exit_code = 5
+
+
+def first_sentence(error: BaseException) -> str:
+    """The first line of an error's message, ended by a full stop; its type where it has no message."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if line.endswith(".") else f"{line}."

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,3 @@ class Draw:
     question_id: str
     number: int
     """Counts the draws over the whole run."""
-
-
-Columns: TypeAlias = Mapping[str, Any]

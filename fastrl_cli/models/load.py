@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastrl_cli.config.model import BUILTIN, ModelConfig
-from fastrl_cli.errors import DataError
+from fastrl_cli.errors import DataError, first_sentence
 from fastrl_cli.models.torchvision_cure import cure
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedMo
         )
     except Exception as error:
         raise DataError(
-            f"model {config.path}: cannot be loaded: {_first_line(error)} Give a folder that `save_pretrained` wrote, "
-            "or the id of a model that the hub or its cache has."
+            f"model {config.path}: cannot be loaded: {first_sentence(error)} Give a folder that `save_pretrained` "
+            "wrote, or the id of a model that the hub or its cache has."
         ) from error
     if report["missing_keys"]:
         names = sorted(report["missing_keys"])
@@ -78,8 +78,3 @@ def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedMo
         )
     loaded: PreTrainedModel = model.to(device)
     return loaded
-
-
-def _first_line(error: BaseException) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line if line.endswith(".") else f"{line}."

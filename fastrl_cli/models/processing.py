@@ -20,7 +20,7 @@ from fastrl_cli.config.data import DataConfig
 from fastrl_cli.data.marks import IMAGE_MARK, split_at_marks, with_marks
 from fastrl_cli.data.problems import BadQuestionError, OverlongPromptError
 from fastrl_cli.data.sample import Sample
-from fastrl_cli.errors import DataError, UsageError
+from fastrl_cli.errors import DataError, UsageError, first_sentence
 from fastrl_cli.models.images import BoundedCache, SizeRule, decode, resized_size
 from fastrl_cli.models.load import model_path
 from fastrl_cli.models.prompt import Prompt
@@ -95,7 +95,7 @@ class Processing:
             loaded = (AutoProcessor if is_multimodal else AutoTokenizer).from_pretrained(found)
         except Exception as error:
             raise DataError(
-                f"model {path}: its tokenizer or processor cannot be loaded: {_first_line(error)} "
+                f"model {path}: its tokenizer or processor cannot be loaded: {first_sentence(error)} "
                 "A model folder needs config.json, the tokenizer's files and, for pictures, preprocessor_config.json."
             ) from error
         if is_multimodal and getattr(loaded, "image_processor", None) is None:
@@ -289,8 +289,3 @@ def _ids(value: int | Sequence[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(value)
-
-
-def _first_line(error: BaseException) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line if line.endswith(".") else f"{line}."

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Generic, TypeVar
 
+from fastrl_cli.algorithms.advantages import is_degenerate
+
 T = TypeVar("T")
 
 
 def has_spread(accuracies: Sequence[float]) -> bool:
     """True where some rollouts are right and some wrong. The spread of accuracy decides and not that of the reward: a
     group that is all wrong and differs in format has one of reward."""
-    return len(accuracies) > 0 and max(accuracies) > min(accuracies)
+    return len(accuracies) > 0 and not is_degenerate(accuracies)
 
 
 def expected_dead_groups(p: float, n: int) -> float:

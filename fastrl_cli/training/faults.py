@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastrl_cli.errors import DivergedError
+from fastrl_cli.reporting.metrics import FAULTS
 from fastrl_cli.training.ranks import total
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-FAULTS = ("bad_images", "overlong_prompts", "bad_questions", "reward_failures", "skipped_steps")
 
 
 class Faults:

@@ -6,7 +6,8 @@ import pytest
 from accelerate import Accelerator
 
 from fastrl_cli.errors import DivergedError
-from fastrl_cli.training.faults import FAULTS, Faults
+from fastrl_cli.reporting.metrics import FAULTS
+from fastrl_cli.training.faults import Faults
 
 
 def test_counts_are_of_the_step_and_every_kind_is_reported():

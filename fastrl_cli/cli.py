@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -141,6 +142,8 @@ def bench(
 
 def main() -> None:
     """The entry point of the command `fastrl`."""
+    # vLLM's kernels warn of NUMA nodes on every start. torch reads this once, when it is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     app()
 
 

@@ -66,9 +66,9 @@ class WeightedSum:
 class LossOutput:
     """`loss` is this micro-batch's addend of the optimiser step's loss, a scalar with its graph.
 
-    `metrics` has the same keys for every micro-batch of a configuration: `policy_loss`, `clip_fraction`, `ratio`, and
-    `kl` where the coefficient is not zero. The total of `policy_loss` plus the coefficient times that of `kl` is the
-    loss.
+    `metrics` has the same keys for every micro-batch of a configuration: `policy_loss`, `clip_fraction`, `ratio`,
+    `importance_weight` where the correction is on, and `kl` where the coefficient is not zero. The total of
+    `policy_loss` plus the coefficient times that of `kl` is the loss.
     """
 
     loss: Tensor
@@ -90,15 +90,18 @@ def policy_loss(batch: LossInputs, config: AlgorithmConfig) -> LossOutput:
     token_loss, is_clipped = clipped_policy_loss(
         log_ratio, batch.advantages, config.clip_low, config.clip_high, config.dual_clip
     )
+    values = {"clip_fraction": is_clipped, "ratio": log_ratio.exp()}
     correction = config.importance_correction
     if correction is not None:
         if batch.engine_logprobs is None:
             raise ValueError("importance_correction needs the engine's log-probabilities, got none")
-        token_loss = token_loss * importance_weights(
+        importance = importance_weights(
             old_logprobs, batch.engine_logprobs, batch.sequence, correction.level, correction.cap
         )
+        token_loss = token_loss * importance
+        values["importance_weight"] = importance
+    values["policy_loss"] = token_loss
     loss = (batch.weights * token_loss).sum()
-    values = {"policy_loss": token_loss, "clip_fraction": is_clipped, "ratio": log_ratio.exp()}
     if config.kl.coefficient > 0:
         if batch.reference_logprobs is None:
             raise ValueError("kl.coefficient > 0 needs the reference model's log-probabilities, got none")

@@ -18,7 +18,7 @@ from fastrl_cli.reporting.summary import wilson_interval
 from fastrl_cli.rewards import RewardFunction, score
 from fastrl_cli.rollout.rollout import Engine, Rollout, Sampling
 from fastrl_cli.sampling import rollout_seed
-from fastrl_cli.training.ranks import gather, share
+from fastrl_cli.training.ranks import gather_rollouts, share
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -86,7 +86,10 @@ class Validator:
         ]
         for rollout, reward in zip(mine, score(mine, self.reward).rewards, strict=True):
             rollout.reward = reward
-        rollouts = gather(mine, self.accelerator)
+        place = {sample.id: number for number, sample in enumerate(self.samples)}
+        samples = {sample.id: sample for sample in self.samples}
+        rollouts = gather_rollouts(mine, samples, self.accelerator)
+        rollouts.sort(key=lambda rollout: (place[rollout.sample.id], rollout.index))
         if not rollouts:
             raise DataError(f"none of the {len(self.samples)} validation questions can be used")
         metrics = self.metrics(rollouts) | {"eval_seconds": time.perf_counter() - start}

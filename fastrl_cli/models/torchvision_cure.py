@@ -2,8 +2,7 @@
 
 The package index holds CUDA builds of torchvision. Beside a CPU build of torch their compiled operators do not load,
 and `import torchvision` fails with `operator torchvision::nms does not exist`, and with it the vision models of
-transformers and vLLM. Nothing here calls those operators: declaring them is enough. vLLM inspects models in a
-subprocess, which this reaches as an entry point of the group `vllm.general_plugins`."""
+transformers and vLLM. Nothing here calls those operators: declaring them is enough."""
 
 from __future__ import annotations
 

@@ -96,8 +96,10 @@ class Engine(Protocol):
     def generate(
         self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
     ) -> list[list[Generation]]:
-        """`n` responses to each prompt, in the order of `prompts`. `seeds[i][k]` seeds response k of prompt i, so that
-        neither the order nor the batching of the prompts matters (bit for bit in the transformers engine on a CPU)."""
+        """`n` responses to each prompt, in the order of `prompts`. `seeds[i][k]` seeds response k of prompt i, so
+        that it does not depend on which other prompts are asked. Another batching still rounds log-probabilities
+        differently, which may once in a long while tip a draw; the same call gives the same bits in the transformers
+        engine on a CPU."""
         ...
 
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:

@@ -39,7 +39,7 @@ def import_vllm() -> Any:
 
 def register_architecture(vllm: Any, folder: str) -> None:
     """Inspect the model's class in this process. vLLM does it in a new one, which takes seconds and, beside a CPU build
-    of torch, fails before any plug-in could cure torchvision there."""
+    of torch, fails on torchvision, which is cured in this process only."""
     path = Path(folder) / "config.json"
     if not path.is_file():
         return

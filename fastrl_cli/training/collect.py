@@ -3,6 +3,7 @@ rank has every group, so that advantages and selection are computed alike everyw
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from fastrl_cli.rewards import RewardFunction, score, shuffle_rewards
 from fastrl_cli.rollout.rollout import Engine, Generation, Rollout, Sampling
 from fastrl_cli.sampling import QuestionStream, rollout_seed
 from fastrl_cli.training.faults import Faults
-from fastrl_cli.training.groups import DrawnQuestion, RolloutGroup
-from fastrl_cli.training.ranks import gather, share
+from fastrl_cli.training.groups import DrawnQuestion, RolloutGroup, all_rollouts
+from fastrl_cli.training.ranks import gather_rollouts, share
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -148,22 +149,11 @@ class Collector:
     def exchange(self, drawn: Sequence[DrawnQuestion], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped:
         an advantage compares rollouts."""
-        if self.accelerator.num_processes == 1:
-            return [group for group in groups if len(group.rollouts) >= 2]
-        by_draw = {question.draw: question for question in drawn}
-        payload = [
-            (group.question.draw, [(r.index, r.generation, r.text, r.seed, r.reward) for r in group.rollouts])
-            for group in groups
-        ]
-        made: dict[Draw, RolloutGroup] = {}
-        for draw, parts in gather(payload, self.accelerator):
-            question = by_draw[draw]
-            rollouts = [
-                Rollout(question.prompt.sample, draw, index, generation, text, seed, reward)
-                for index, generation, text, seed, reward in parts
-            ]
-            made[draw] = RolloutGroup(question, rollouts)
-        ordered = [made[question.draw] for question in drawn]
+        samples = {question.draw.question_id: question.prompt.sample for question in drawn}
+        by_draw: dict[Draw, list[Rollout]] = defaultdict(list)
+        for rollout in gather_rollouts(all_rollouts(groups), samples, self.accelerator):
+            by_draw[rollout.draw].append(rollout)
+        ordered = [RolloutGroup(question, by_draw[question.draw]) for question in drawn]
         return [group for group in ordered if len(group.rollouts) >= 2]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastrl_cli.errors import DivergedError
 from fastrl_cli.reporting.metrics import FAULTS
-from fastrl_cli.training.ranks import total
+from fastrl_cli.training.ranks import gather, total
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -23,15 +23,20 @@ class Faults:
         self._accelerator = accelerator
         self._in_a_row = 0
         self._counts: Counter[str] = Counter()
+        self._unsaid: list[str] = []
 
     def note(self, kind: str, text: str, count: int = 1, *, on_every_rank: bool = False) -> None:
-        """Count a fault of this step, and say what it was. One that every rank meets is counted by the first alone."""
+        """Count a fault of this step, and say what it was: the first rank at once, others through it when the step
+        ends. One that every rank meets is counted by the first alone."""
         if kind not in FAULTS:
             raise ValueError(f"unknown kind of fault: {kind}")
         if on_every_rank and not self._accelerator.is_main_process:
             return
         self._counts[kind] += count
-        self._warn(text)
+        if self._accelerator.is_main_process:
+            self._warn(text)
+        else:
+            self._unsaid.append(text)
 
     def updates(self, done: int, skipped: Sequence[str]) -> None:
         """Take the step's updates: how many were done, and a sentence for each that was skipped."""
@@ -54,7 +59,10 @@ class Faults:
         """`faults/*` of the step over all ranks, then start counting anew."""
         sums = total([self._counts[name] for name in FAULTS], self._accelerator)
         counted = {f"faults/{name}": float(value) for name, value in zip(FAULTS, sums, strict=True)}
+        for text in gather(self._unsaid, self._accelerator):
+            self._warn(text)
         self._counts.clear()
+        self._unsaid = []
         return counted
 
     def state_dict(self) -> dict[str, int]:

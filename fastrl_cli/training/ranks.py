@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
+
+from fastrl_cli.data.sample import Sample
+from fastrl_cli.rollout.rollout import Rollout
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -25,6 +28,15 @@ def gather(items: list[Item], accelerator: Accelerator) -> list[Item]:
     from accelerate.utils import gather_object
 
     return list(gather_object(items))
+
+
+def gather_rollouts(
+    rollouts: Sequence[Rollout], samples: Mapping[str, Sample], accelerator: Accelerator
+) -> list[Rollout]:
+    """The graded rollouts of all ranks, rank by rank, on every rank. Samples with their pictures, which every rank has
+    by their id, are not sent."""
+    payload = [(r.draw, r.index, r.generation, r.text, r.seed, r.reward) for r in rollouts]
+    return [Rollout(samples[parts[0].question_id], *parts) for parts in gather(payload, accelerator)]
 
 
 def total(values: Sequence[float], accelerator: Accelerator) -> list[float]:

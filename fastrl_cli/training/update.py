@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fastrl_cli.algorithms.aggregation import Denominators, step_denominators, token_weights
-from fastrl_cli.algorithms.importance import GapStatistics, gap_statistics, importance_weights
+from fastrl_cli.algorithms.importance import GapStatistics, gap_statistics
 from fastrl_cli.algorithms.loss import LossInputs, WeightedSum, policy_loss
 from fastrl_cli.config.algorithm import AlgorithmConfig
 from fastrl_cli.models.prompt import Prompt
@@ -205,11 +205,6 @@ class BatchUpdate:
             self.stats.add("entropy", float(entropy.sum()), len(entropy))
             if first:
                 self.stats.gap = self.stats.gap + gap_statistics(logprobs, engine)
-            correction = self.config.importance_correction
-            if correction is not None:
-                base = logprobs.detach() if old is None else old
-                weights = importance_weights(base, engine, packed.sequence, correction.level, correction.cap)
-                self.stats.add("importance_weight", float(weights.sum()), len(weights))
             return output.loss
 
         self.policy.backward(compute, last=last)

@@ -52,3 +52,25 @@ def test_the_count_survives_a_resume():
     other.updates(0, ["b"])
     with pytest.raises(DivergedError):
         other.stop_if_diverged()
+
+
+class Process:
+    """One of two processes, as far as `Faults` looks at it."""
+
+    def __init__(self, rank: int) -> None:
+        self.is_main_process = rank == 0
+        self.num_processes = 2
+
+
+def test_the_first_process_says_what_happened_in_the_others(monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    first, second = (Faults(3, said.append, Process(rank)) for rank in (0, 1))
+    monkeypatch.setattr("fastrl_cli.training.faults.total", lambda values, accelerator: list(values))
+    monkeypatch.setattr("fastrl_cli.training.faults.gather", lambda items, accelerator: list(items))
+    second.note("bad_images", "on the second")
+    second.note("overlong_prompts", "on both", on_every_rank=True)
+    first.note("bad_images", "on the first")
+    assert said == ["on the first"]
+    second.metrics()
+    second.metrics()
+    assert said == ["on the first", "on the second"]

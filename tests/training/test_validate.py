@@ -70,3 +70,10 @@ def test_unusable_questions_count_as_wrong(make_validator):
     assert evaluation.metrics["eval/accuracy"] == pytest.approx(2 / 3)
     with pytest.raises(DataError, match="none of the 1 validation questions"):
         make_validator([broken], 1).run(Counting())
+
+
+def test_rollouts_are_in_the_order_of_the_questions_whatever_order_the_processes_give(make_validator, monkeypatch):
+    samples = questions([0, 1, 2])
+    monkeypatch.setattr("fastrl_cli.training.ranks.gather", lambda items, accelerator: items[::-1])
+    evaluation = make_validator(samples, 2).run(Counting())
+    assert [(r.sample.row, r.index) for r in evaluation.rollouts] == [(s.row, k) for s in samples for k in range(2)]

@@ -33,7 +33,12 @@ class DivergedError(FastRLError):
     exit_code = 5
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its type where it has no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def first_sentence(error: BaseException) -> str:
-    """The first line of an error's message, ended by a full stop; its type where it has no message."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """`first_line`, ended by a full stop."""
+    line = first_line(error)
     return line if line.endswith(".") else f"{line}."

@@ -37,10 +37,7 @@ ROWS: dict[int, tuple[str, ...] | str] = {
         "algorithms/test_advantages.py::test_row_08_equal_accuracy_with_unequal_format_is_degenerate",
     ),
     9: ("training/test_rows.py::test_row_9_a_rank_without_rollouts_still_has_a_micro_batch",),
-    10: (
-        "sampling/test_dynamic.py::test_expected_dead_groups",
-        "reporting/test_summary.py::test_the_share_of_dead_groups",
-    ),
+    10: ("sampling/test_dynamic.py::test_expected_dead_groups",),
     11: (
         "algorithms/test_loss.py::test_row_11_micro_batches_change_neither_loss_nor_gradient",
         "training/test_update.py::test_rows_11_and_25_the_micro_batches_change_no_gradient",

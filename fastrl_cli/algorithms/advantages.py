@@ -18,7 +18,7 @@ def group_advantages(rewards: ArrayLike, eps: float) -> FloatArray:
 
     `rewards` (n,) are those of the whole group, before any pruning; the result is (n,) in float64. Equal rewards give
     exactly 0, and the order of the rollouts changes no bit of any of them.
-    Source: GRPO (2402.03300, section 4.1.2), METHOD a.3.
+    Source: GRPO (2402.03300, section 4.1.2).
     Raises ValueError for fewer than two rewards, and for one that is not finite.
     """
     values: FloatArray = np.asarray(rewards, dtype=np.float64)
@@ -41,7 +41,7 @@ def is_degenerate(accuracies: Sequence[float]) -> bool:
 
     It looks at the accuracy and not at the total reward: a group of wrong answers of which some are well formed
     has a spread of reward, yet nothing to learn about the question.
-    Source: DAPO's dynamic sampling (2503.14476, section 3.2), METHOD a.4 item 3.
+    Source: DAPO's dynamic sampling (2503.14476, section 3.2).
     """
     return min(accuracies) == max(accuracies)
 

@@ -38,7 +38,7 @@ def step_denominators(
     and of the batch before pruning.
 
     `kept`: the step's own counts. `full`: those of the unpruned batch, in proportion to the step's part of what is
-    kept; dropping rollouts of zero advantage then changes nothing (METHOD b.4, c.1). Both are equal where nothing was
+    kept; dropping rollouts of zero advantage then changes nothing. Both are equal where nothing was
     pruned.
     """
     if denominator == "kept":
@@ -54,7 +54,7 @@ def token_weights(lengths: Tensor, aggregation: Aggregation, denominators: Denom
     `token_mean`: 1 / tokens of the step, so the loss is the mean over all tokens.
     `seq_mean`: 1 / (rollouts of the step * length of the token's rollout), so the loss is the mean over the rollouts of
     each one's token mean.
-    Source: DAPO (2503.14476, section 3.3) and GSPO (2507.18071, equation 5); METHOD a.3.
+    Source: DAPO (2503.14476, section 3.3) and GSPO (2507.18071, equation 5).
     """
     if aggregation == "token_mean":
         per_rollout = torch.full(lengths.shape, 1 / denominators.tokens, device=lengths.device)

@@ -16,7 +16,7 @@ def clipped_policy_loss(
     With `ratio = exp(log_ratio)` and `clipped` the ratio bounded to [1 - clip_low, 1 + clip_high]:
     `max(-A ratio, -A clipped)`, and where A < 0 at most `-A dual_clip`.
     `log_ratio` (T,) must be bounded already (see `ratios`), `clip_low` < 1.
-    Source: PPO; clip-higher from DAPO (2503.14476, section 3.1), dual clip from 1912.09729, METHOD a.3.
+    Source: PPO; clip-higher from DAPO (2503.14476, section 3.1), dual clip from 1912.09729.
     """
     unclipped = -advantages * log_ratio.exp()
     # Clipping the logarithm leaves both terms equal to the last bit inside the range.

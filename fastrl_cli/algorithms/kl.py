@@ -11,7 +11,7 @@ def k3(logprobs: Tensor, reference_logprobs: Tensor, log_ratio_clamp: float, val
 
     `d` is bounded to +-`log_ratio_clamp` before it is exponentiated and the estimate to +-`value_clamp`, so that it is
     finite for any two log-probabilities; where a bound acts the gradient is zero. Never negative.
-    Source: GRPO (2402.03300, equation 4), METHOD a.3.
+    Source: GRPO (2402.03300, equation 4).
     """
     difference = (reference_logprobs - logprobs).clamp(-log_ratio_clamp, log_ratio_clamp)
     # expm1 keeps the digits that exp(d) - 1 loses near d = 0, where training spends its time.

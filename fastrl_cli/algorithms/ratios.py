@@ -20,7 +20,7 @@ def sequence_mean(values: Tensor, sequence: Tensor) -> Tensor:
 def token_log_ratio(logprobs: Tensor, old_logprobs: Tensor, clamp: float) -> Tensor:
     """`logp - logp_old` of each token (T,), bounded to +-`clamp` so that its exponential is finite.
 
-    Source: PPO's ratio, METHOD a.3. Outside the bound the gradient is zero.
+    Source: PPO's ratio. Outside the bound the gradient is zero.
     """
     return (logprobs - old_logprobs).clamp(-clamp, clamp)
 
@@ -30,7 +30,7 @@ def sequence_log_ratio(logprobs: Tensor, old_logprobs: Tensor, sequence: Tensor,
 
     `stopgrad(mean_t(logp - logp_old)) + logp - stopgrad(logp)`, bounded to +-`clamp`. The exponential is the length
     normalised sequence ratio `(pi / pi_old)^(1 / length)`.
-    Source: GSPO (2507.18071, section 4.1 for the ratio, 4.3 for the token-wise form), METHOD a.3.
+    Source: GSPO (2507.18071, section 4.1 for the ratio, 4.3 for the token-wise form).
     """
     mean = sequence_mean((logprobs - old_logprobs).detach(), sequence)
     # The difference is exactly zero, and is taken first: added to it, the mean loses no bits.

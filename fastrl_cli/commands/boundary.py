@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from fastrl_cli.errors import FastRLError, MissingError
+from fastrl_cli.errors import FastRLError, MissingError, first_line
 from fastrl_cli.reporting.jsonable import sanitize
 from fastrl_cli.reporting.progress import Reporter, make_reporter
 
@@ -137,12 +137,12 @@ def as_known(error: Exception) -> FastRLError:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return MissingError(
             "out of memory. Lower model.tokens_per_micro_batch, batch.questions_per_step or data.max_pixels, set "
-            f"model.gradient_checkpointing=true, or give the engine less. ({_first_line(error)})"
+            f"model.gradient_checkpointing=true, or give the engine less. ({first_line(error)})"
         )
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("fastrl_cli"):
         return MissingError(f"the package `{error.name}` is not installed. Install fastrl anew with `make install`.")
     return FastRLError(
-        f"{type(error).__name__}: {_first_line(error)}\nThis was not foreseen. `--debug` shows where it happened."
+        f"{type(error).__name__}: {first_line(error)}\nThis was not foreseen. `--debug` shows where it happened."
     )
 
 
@@ -152,10 +152,6 @@ def _how_to_go_on(run_dir: Path | None) -> str:
 
 def _at(error: OSError) -> str:
     return f": {error.filename}" if error.filename else ""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
 
 
 def _rank() -> int:

@@ -1,5 +1,5 @@
-"""The loss: GRPO, DAPO and GSPO are three settings of these fields (METHOD: Shao et al. 2402.03300, Yu et al.
-2503.14476, Zheng et al. 2507.18071, with the constants of the FastRL paper's scripts)."""
+"""The loss: GRPO, DAPO and GSPO are three settings of these fields (Shao et al. 2402.03300, Yu et al. 2503.14476,
+Zheng et al. 2507.18071, with the constants of the FastRL paper's scripts)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named settings. The numbers are the paper's (FastRL, its training scripts' hyper-parameters; METHOD a.3 and c.1)."""
+"""Named settings. The numbers are the paper's (FastRL, its training scripts' hyper-parameters)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class NoPruningConfig(Section):
 
 class FillConfig(Section):
     """Alignment fill: unselected rollouts, largest absolute advantage first, round-robin over the questions, until the
-    total is a multiple of what the optimiser steps need (METHOD b.1 item 5)."""
+    total is a multiple of what the optimiser steps need."""
 
     start: Literal["rotate", "id"] = "rotate"
     """Question the round begins with: rotated by step, or always the first (the authors' code)."""
@@ -34,7 +34,7 @@ class AdvantageOnlyConfig(Section):
 
 
 class MDAPConfig(Section):
-    """Maximising differential advantage pruning (FastRL section 3.1; METHOD b.1, c.1)."""
+    """Maximising differential advantage pruning (FastRL section 3.1)."""
 
     type: Literal["mdap"] = "mdap"
     tau: float = Field(0.8, ge=0, le=1)
@@ -62,7 +62,7 @@ class FixedRolloutsConfig(Section):
 
 
 class ARSConfig(Section):
-    """Adaptive rollout sampling (FastRL section 3.2; METHOD b.2)."""
+    """Adaptive rollout sampling (FastRL section 3.2)."""
 
     type: Literal["ars"] = "ars"
     n_min: int = Field(2, ge=2)

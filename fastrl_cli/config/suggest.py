@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 
 from fastrl_cli.config.schema import children, field_paths
@@ -45,16 +46,8 @@ def unknown_key(path: str) -> str:
 
 
 def likeness(left: str, right: str) -> float:
-    """1 for equal strings, 0 for strings without anything in common: one minus the edit distance (insert, delete,
-    substitute) over the longer length."""
-    if not left or not right:
-        return float(left == right)
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, start=1):
-        diagonal, row[0] = row[0], i
-        for j, b in enumerate(right, start=1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (a != b))
-    return 1 - row[-1] / max(len(left), len(right))
+    """1 for equal strings, 0 for strings without anything in common."""
+    return difflib.SequenceMatcher(None, left, right).ratio()
 
 
 def _known() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Which column of a data set holds the question, the answer and the pictures, and how a bare answer is got out of it.
 
-A preset is found by the columns that a data set has (schemas: DATA.md section 3); `data.columns` overrides its names.
+A preset is found by the columns that a data set has; `data.columns` overrides its names.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.reporting.summary import wilson_interval
 from fastrl_cli.rewards import RewardFunction, score
 from fastrl_cli.rollout.rollout import Engine, Rollout, Sampling
-from fastrl_cli.sampling import rollout_seed
+from fastrl_cli.sampling import group_seed
 from fastrl_cli.training.ranks import gather_rollouts, share
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ class Validator:
         start = time.perf_counter()
         prompts = self.prompts()
         draws = [Draw(prompt.sample.id, 0) for prompt in prompts]
-        seeds = [[rollout_seed(self.seed, 0, draw, k) for k in range(self.rollouts)] for draw in draws]
+        seeds = [group_seed(self.seed, 0, draw) for draw in draws]
         answers = engine.generate(prompts, self.rollouts, self.sampling, seeds)
         mine = [
-            Rollout(prompt.sample, draw, k, generation, self.processing.decode(generation.token_ids), seed)
-            for prompt, draw, group, group_seeds in zip(prompts, draws, answers, seeds, strict=True)
-            for k, (generation, seed) in enumerate(zip(group, group_seeds, strict=True))
+            Rollout(prompt.sample, draw, k, generation, self.processing.decode(generation.token_ids), seed + k)
+            for prompt, draw, group, seed in zip(prompts, draws, answers, seeds, strict=True)
+            for k, generation in enumerate(group)
         ]
         for rollout, reward in zip(mine, score(mine, self.reward).rewards, strict=True):
             rollout.reward = reward

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 
 from fastrl_cli.data.problems import BadImageError
 from fastrl_cli.data.sample import EncodedImage
+from fastrl_cli.errors import first_sentence
 
 MAX_ASPECT = 200
 """Longer to shorter side; the Qwen image processors refuse more."""
@@ -143,10 +144,10 @@ def _named(image: EncodedImage) -> str:
 
 
 def _unreadable(image: EncodedImage, sample_id: str, error: Exception) -> BadImageError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = first_sentence(error)
     return BadImageError(
         sample_id,
-        f"{_named(image)} ({len(image.data)} bytes) cannot be read: {reason}. Replace the picture or remove the row.",
+        f"{_named(image)} ({len(image.data)} bytes) cannot be read: {reason} Replace the picture or remove the row.",
     )
 
 

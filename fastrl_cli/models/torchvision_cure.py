@@ -12,7 +12,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from fastrl_cli.errors import MissingError
+from fastrl_cli.errors import MissingError, first_line
 
 SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -51,10 +51,9 @@ def check_torchaudio() -> None:
     try:
         importlib.import_module("torchaudio")
     except (OSError, ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise MissingError(
-            f"torchaudio is installed but does not load beside this torch ({reason}), and every model of transformers "
-            "fails with it. Nothing here needs audio: run `pip uninstall -y torchaudio torchcodec`."
+            f"torchaudio is installed but does not load beside this torch ({first_line(error)}), and every model of "
+            "transformers fails with it. Nothing here needs audio: run `pip uninstall -y torchaudio torchcodec`."
         ) from error
 
 

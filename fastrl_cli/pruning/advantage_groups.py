@@ -1,4 +1,4 @@
-"""Which rollouts of a question have the same advantage (FastRL section 3.1; METHOD b.1 item 1, b.3)."""
+"""Which rollouts of a question have the same advantage (FastRL section 3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alignment fill: adds pruned rollouts until the total divides into equal batches (METHOD b.1 item 5, c.1)."""
+"""Alignment fill: adds pruned rollouts until the total divides into equal batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MDAP, maximising differential advantage pruning (FastRL section 3.1; METHOD b.1, b.3)."""
+"""MDAP, maximising differential advantage pruning (FastRL section 3.1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How alike two responses are: Jaccard similarity of their sets of unique n-grams (FastRL section 3.1; METHOD b.1 item
-2). Counts stay integers and the threshold a fraction, so that a distance of exactly tau is decided exactly."""
+"""How alike two responses are: Jaccard similarity of their sets of unique n-grams (FastRL section 3.1). Counts
+stay integers and the threshold a fraction, so that a distance of exactly tau is decided exactly."""
 
 from __future__ import annotations
 

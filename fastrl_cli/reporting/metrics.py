@@ -74,9 +74,7 @@ _STEP = (
     Metric("gap/logprob_abs_mean", "nats", "mean absolute difference between the engine's and the trainer's log-probs"),
     Metric("gap/logprob_abs_max", "nats", "largest absolute difference of the same"),
     Metric("gap/kl", "nats", "estimated KL divergence (k3) of the engine's distribution to the trainer's"),
-    Metric("weights/changed_fraction", "fraction", "weights that this step's updates changed"),
     Metric("faults/bad_images", "questions", "questions set aside in this step for a picture that cannot be used"),
-    Metric("faults/bad_questions", "questions", "questions set aside in this step for a text that does not fit"),
     Metric("faults/overlong_prompts", "questions", "questions set aside in this step for a prompt over the limit"),
     Metric(
         "faults/bad_questions", "questions", "questions set aside in this step because no prompt can be made of them"
@@ -86,7 +84,6 @@ _STEP = (
     ),
     Metric("faults/skipped_steps", "optimiser steps", "updates skipped for a non-finite loss or gradient"),
     Metric("mem/rss_bytes", "bytes", "resident memory of the process at the end of the step"),
-    Metric("mem/device_peak_bytes", "bytes", "largest memory allocated on the GPU during the step"),
 )
 
 _EVALUATION = (

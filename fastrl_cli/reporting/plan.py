@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,11 +17,12 @@ from fastrl_cli.data.sources import READERS, canonical, group_by_split, open_sou
 from fastrl_cli.errors import DataError
 from fastrl_cli.rollout.select import engine_choice
 from fastrl_cli.sampling.ars import rollout_count
+from fastrl_cli.sampling.dynamic import expected_dead_groups
 from fastrl_cli.sampling.questions import run_length, steps_per_epoch
 
 ACCURACIES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 KEPT_SHARE = 0.38
-"""Share of the rollouts that the paper's runs on Geometry3K keep (METHOD b.4)."""
+"""Share of the rollouts that the paper's runs on Geometry3K keep."""
 SCHEMA_VERSION = 1
 
 
@@ -54,6 +55,8 @@ class Plan:
     """(first step, n) as ARS would go if `KEPT_SHARE` of the rollouts were kept, all of them of one question."""
     dead_groups: dict[str, float]
     """Share of groups whose rollouts are all right or all wrong, by the accuracy p of the questions: p^G + (1-p)^G."""
+    config: dict[str, Any]
+    """Every setting, as `config.resolved.yaml` of the run would have it."""
     schema_version: int = SCHEMA_VERSION
     dry_run: bool = True
 
@@ -69,13 +72,16 @@ class Plan:
     def _rows(self) -> Iterator[tuple[str, str]]:
         yield "algorithm", f"{self.algorithm}: {self.loss}"
         yield "model", self.model
-        yield "data", f"{self.data}, {_number(self.questions)} training questions"
+        yield "data", f"{self.data}, training questions: {_number(self.questions)}"
         yield "engine", f"{self.engine}: {self.engine_reason}"
         yield "a step", f"{self.questions_per_step} questions × {self.rollouts} = {self.rollouts_per_step} rollouts"
         epochs = "" if self.epochs is None else f", {self.epochs:.3g} epochs of {self.steps_per_epoch}"
         yield "steps", f"{_number(self.steps)}{epochs}"
-        yield "optimiser steps", f"{_number(self.optimizer_steps)}, {self.updates_per_step} a step"
-        yield "tokens generated", f"at most {self.tokens_per_step:,} a step, {_number(self.tokens)} in all"
+        yield "seed", str(self.config["seed"])
+        yield "sampling", _settings(self.config["sampling"])
+        yield "optimiser", "AdamW, " + _settings(self.config["optimizer"])
+        yield "optimiser steps", f"{self.updates_per_step} a step, in all: {_number(self.optimizer_steps)}"
+        yield "tokens generated", f"at most {self.tokens_per_step:,} a step, in all: {_number(self.tokens)}"
         yield "pruning", self.pruning
         yield "number of rollouts", self.adaptive
         shares = ", ".join(f"{share:.1%} at {accuracy}" for accuracy, share in self.dead_groups.items())
@@ -121,13 +127,9 @@ def make_plan(config: RunConfig) -> Plan:
         pruning=_pruning(config),
         adaptive=_adaptive(config, trace),
         rollouts_trace=trace,
-        dead_groups={f"{p:g}": dead_groups(p, batch.rollouts) for p in ACCURACIES},
+        dead_groups={f"{p:g}": expected_dead_groups(p, batch.rollouts) for p in ACCURACIES},
+        config=config.model_dump(mode="json"),
     )
-
-
-def dead_groups(accuracy: float, rollouts: int) -> float:
-    """Expected share of groups of `rollouts` whose members are all right or all wrong: p^G + (1-p)^G."""
-    return accuracy**rollouts + (1 - accuracy) ** rollouts
 
 
 def ars_trace(config: RunConfig, steps: int | None, epochs: Fraction | None) -> list[tuple[int, int]] | None:
@@ -172,7 +174,13 @@ def count_questions(config: RunConfig) -> int | None:
 
 
 def _number(value: int | None) -> str:
-    return "as many as the data give" if value is None else f"{value:,}"
+    return "unknown before the data are read" if value is None else f"{value:,}"
+
+
+def _settings(section: Mapping[str, Any]) -> str:
+    """The plain settings of a section in one line, those that are off left out."""
+    shown = {name: value for name, value in section.items() if value is not None and not isinstance(value, dict)}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def _files_of(folder: Path, split: str) -> tuple[Path, ...]:
@@ -215,8 +223,7 @@ def _loss(config: RunConfig) -> str:
 
 
 def _pruning(config: RunConfig) -> str:
-    settings = config.pruning.model_dump(exclude={"type"})
-    words = ", ".join(f"{name} {value}" for name, value in settings.items() if not isinstance(value, dict))
+    words = _settings(config.pruning.model_dump(exclude={"type"}))
     return f"{config.pruning.type} ({words})" if words else config.pruning.type
 
 

@@ -19,7 +19,7 @@ def prefilled(prompt: str) -> str:
 
 def well_formed(response: str, prefill: str = "") -> bool:
     """`<thinking>` (or `<think>`), anything, the same tag closed, anything, a balanced non-empty `\\boxed{}`, anything;
-    blanks are free around and inside the tags (METHOD a.1). `prefill` is the opening tag that the prompt holds."""
+    blanks are free around and inside the tags. `prefill` is the opening tag that the prompt holds."""
     text = prefill + response
     opening = _OPEN.match(text)
     if not opening:

@@ -44,7 +44,7 @@ class ScoredRollouts:
 
 
 class AccuracyFormatReward:
-    """accuracy (0 or 1) + format (0 or `format_weight`), as METHOD a.1 with the grader of this package.
+    """accuracy (0 or 1) + format (0 or `format_weight`), as in EasyR1's math reward, with the grader of this package.
 
     `prefill` is the opening tag that the chat template has already written (`format.prefilled`)."""
 

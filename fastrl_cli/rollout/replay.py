@@ -34,11 +34,12 @@ class ReplayEngine:
         self.recorded = _read(run)
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Raises DataError for a response that was not recorded."""
         return [
-            [self._find(prompt.sample.id, seed) for seed in group] for prompt, group in zip(prompts, seeds, strict=True)
+            [self._find(prompt.sample.id, seed + index) for index in range(n)]
+            for prompt, seed in zip(prompts, seeds, strict=True)
         ]
 
     def _find(self, question: str, seed: int) -> Generation:

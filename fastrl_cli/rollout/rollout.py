@@ -94,12 +94,12 @@ class Engine(Protocol):
     """True where the engine's log-probabilities equal the trainer's to float32 rounding."""
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
     ) -> list[list[Generation]]:
-        """`n` responses to each prompt, in the order of `prompts`. `seeds[i][k]` seeds response k of prompt i, so
-        that it does not depend on which other prompts are asked. Another batching still rounds log-probabilities
-        differently, which may once in a long while tip a draw; the same call gives the same bits in the transformers
-        engine on a CPU."""
+        """`n` responses to each prompt, in the order of `prompts`. Response k of prompt i is drawn with the seed
+        `seeds[i] + k`, so that it does not depend on which other prompts are asked. Another batching still rounds
+        log-probabilities differently, which may once in a long while tip a draw; the same call gives the same bits in
+        the transformers engine on a CPU."""
         ...
 
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:

@@ -15,7 +15,7 @@ from fastrl_cli.config.engine import (
     TransformersEngineConfig,
     VllmEngineConfig,
 )
-from fastrl_cli.errors import MissingError
+from fastrl_cli.errors import MissingError, first_line
 from fastrl_cli.install import cpu_flags, has_nvidia_gpu
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def build_engine(
         try:
             return _start_vllm(settings, model_path, processing, max_model_len, device, autocast), reason
         except Exception as error:
-            trouble = f"vLLM {_vllm_version()[0]} did not start ({_first_line(error)})"
+            trouble = f"vLLM {_vllm_version()[0]} did not start ({type(error).__name__}: {first_line(error)})"
             if isinstance(config, VllmEngineConfig):
                 raise MissingError(f"{trouble}. Run with --engine transformers, or cure that.") from error
             reason = trouble
@@ -123,8 +123,3 @@ def _vllm_version() -> tuple[str, bool]:
     except PackageNotFoundError:
         number = version("vllm")
         return number, "cpu" in number
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

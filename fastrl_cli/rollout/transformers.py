@@ -81,7 +81,7 @@ class TransformersEngine:
         self.trusted_logprobs = autocast is None
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
     ) -> list[list[Generation]]:
         """See `Engine.generate`."""
         made: dict[tuple[int, int], Generation] = {}
@@ -121,14 +121,14 @@ class TransformersEngine:
         finally:
             self.model.train(was_training)
 
-    def _batches(self, prompts: Sequence[Prompt], n: int, seeds: Sequence[Sequence[int]]) -> Iterator[list[Request]]:
+    def _batches(self, prompts: Sequence[Prompt], n: int, seeds: Sequence[int]) -> Iterator[list[Request]]:
         """The call's requests in batches, shortest prompts first, all of a prompt together where they fit. Only what
         the prompts hold decides the order, not where they stand in the call."""
         order = sorted(
             range(len(prompts)),
-            key=lambda place: (len(prompts[place].token_ids), prompts[place].token_ids.tobytes(), tuple(seeds[place])),
+            key=lambda place: (len(prompts[place].token_ids), prompts[place].token_ids.tobytes(), seeds[place]),
         )
-        requests = [Request(place, index, seeds[place][index]) for place in order for index in range(n)]
+        requests = [Request(place, index, seeds[place] + index) for place in order for index in range(n)]
         size = self.batch_size - self.batch_size % n or self.batch_size
         for first in range(0, len(requests), size):
             yield requests[first : first + size]

@@ -38,8 +38,7 @@ BYTES_OF_PIXEL = 24
 
 
 class VllmEngine:
-    """See `Engine`. Response k of prompt i is seeded with `seeds[i][0] + k`, as vLLM does for the n responses of one
-    request; results may still depend on what is batched together."""
+    """See `Engine`. Results may depend on what is batched together."""
 
     name = "vllm"
 
@@ -77,12 +76,13 @@ class VllmEngine:
         self._run([{"prompt_token_ids": token}], [parameters])
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[Sequence[int]]
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Raises DataError where vLLM expands a prompt to other tokens than the trainer's."""
         generations: list[list[Generation]] = []
         for part in self._parts(prompts):
-            parameters = [self._parameters(n, sampling, group[0]) for group in seeds[part]]
+            # vLLM seeds response k of a request with the request's seed plus k.
+            parameters = [self._parameters(n, sampling, seed) for seed in seeds[part]]
             outputs = self._run([self._request(prompt) for prompt in prompts[part]], parameters)
             for prompt, output in zip(prompts[part], outputs, strict=True):
                 _check_tokens(prompt, output.prompt_token_ids)

@@ -1,5 +1,5 @@
 """How many rollouts each question of a step gets: always the same number, or ARS, adaptive rollout sampling (FastRL
-section 3.2, Algorithm 1; METHOD b.2, c.1)."""
+section 3.2, Algorithm 1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which groups can teach anything: DAPO's dynamic sampling (Yu et al. 2503.14476; METHOD a.4 item 3), and how many
-groups to expect that cannot."""
+"""Which groups can teach anything: DAPO's dynamic sampling (Yu et al. 2503.14476), and how many groups to
+expect that cannot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def has_spread(accuracies: Sequence[float]) -> bool:
 
 
 def expected_dead_groups(p: float, n: int) -> float:
-    """Expected share of groups that are all right or all wrong, for accuracy `p` and `n` independent rollouts."""
+    """Expected share of groups that are all right or all wrong, for accuracy `p` and `n` independent rollouts:
+    p^n + (1-p)^n."""
     return p**n + (1 - p) ** n
 
 

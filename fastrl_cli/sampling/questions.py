@@ -1,4 +1,4 @@
-"""Which questions come next: seeded random epochs over the data set (METHOD a.2)."""
+"""Which questions come next: seeded random epochs over the data set."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fastrl_cli.data.sample import Draw, Sample
 from fastrl_cli.errors import DataError
 from fastrl_cli.rewards import RewardFunction, score, shuffle_rewards
 from fastrl_cli.rollout.rollout import Engine, Generation, Rollout, Sampling
-from fastrl_cli.sampling import QuestionStream, rollout_seed
+from fastrl_cli.sampling import QuestionStream, group_seed
 from fastrl_cli.training.faults import Faults
 from fastrl_cli.training.groups import DrawnQuestion, RolloutGroup, all_rollouts
 from fastrl_cli.training.ranks import gather_rollouts, share
@@ -106,10 +106,13 @@ class Collector:
         decoded has none."""
         mine = share(drawn, self.accelerator.process_index, self.accelerator.num_processes)
         usable = [question for question in mine if self.decodes(question)]
-        seeds = [[rollout_seed(self.seed, step, q.draw, index) for index in range(n)] for q in usable]
+        seeds = [group_seed(self.seed, step, question.draw) for question in usable]
         answers = self.engine.generate([q.prompt for q in usable], n, self.sampling, seeds)
-        made = dict(zip((q.draw for q in usable), zip(answers, seeds, strict=True), strict=True))
-        return [self.group(question, *made.get(question.draw, ([], []))) for question in mine]
+        made = {
+            question.draw: self.group(question, generations, seed)
+            for question, generations, seed in zip(usable, answers, seeds, strict=True)
+        }
+        return [made.get(question.draw, RolloutGroup(question)) for question in mine]
 
     def decodes(self, question: DrawnQuestion) -> bool:
         """False, and counted, where a picture's data turns out damaged."""
@@ -120,7 +123,7 @@ class Collector:
             return False
         return True
 
-    def group(self, question: DrawnQuestion, generations: Sequence[Generation], seeds: Sequence[int]) -> RolloutGroup:
+    def group(self, question: DrawnQuestion, generations: Sequence[Generation], seed: int) -> RolloutGroup:
         """Rollouts made of one question's generations."""
         rollouts = [
             Rollout(
@@ -129,9 +132,9 @@ class Collector:
                 index=index,
                 generation=generation,
                 text=self.processing.decode(generation.token_ids),
-                seed=seed,
+                seed=seed + index,
             )
-            for index, (generation, seed) in enumerate(zip(generations, seeds, strict=True))
+            for index, generation in enumerate(generations)
         ]
         return RolloutGroup(question, rollouts)
 

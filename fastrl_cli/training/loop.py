@@ -14,7 +14,7 @@ from fastrl_cli.algorithms.aggregation import Denominators
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.pruning import Selection, select
 from fastrl_cli.reporting.progress import Reporter
-from fastrl_cli.sampling import InformativeBatch, RolloutCount, rollout_seed
+from fastrl_cli.sampling import InformativeBatch, RolloutCount, group_seed
 from fastrl_cli.training.collect import Collector, permute_rewards
 from fastrl_cli.training.faults import Faults
 from fastrl_cli.training.groups import RolloutGroup, all_rollouts, scored
@@ -24,8 +24,6 @@ from fastrl_cli.training.update import BatchUpdate, KeptBatch, UpdateStats
 from fastrl_cli.training.watchdog import Watchdog
 
 Metrics = dict[str, float]
-SHUFFLE_INDEX = -1
-"""In place of a rollout's index: the seed of the control that permutes the rewards."""
 
 
 class Trainer:
@@ -96,7 +94,7 @@ class Trainer:
                     group.add_overlong_penalty(penalty)
             groups = self.collector.exchange(drawn, mine)
             if self.config.reward.shuffle:
-                permute_rewards(groups, rollout_seed(self.config.seed, self.step_number, drawn[0].draw, SHUFFLE_INDEX))
+                permute_rewards(groups, group_seed(self.config.seed, self.step_number, drawn[0].draw))
         return groups
 
     def select(self, groups: Sequence[RolloutGroup]) -> Selection:

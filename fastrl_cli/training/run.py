@@ -221,8 +221,8 @@ def is_due(every: int | None, step: int) -> bool:
 
 @contextmanager
 def interrupt_flag(reporter: Reporter) -> Iterator[list[int]]:
-    """A list that the first SIGINT fills, so that the step under way ends and is saved. The second ends the process
-    at once; the last checkpoint then stands."""
+    """A list that the first SIGINT or SIGTERM fills, so that the step under way ends and is saved. The second ends the
+    process at once; the last checkpoint then stands."""
     flag: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -231,11 +231,12 @@ def interrupt_flag(reporter: Reporter) -> Iterator[list[int]]:
         flag.append(number)
         reporter.line("interrupted: this step ends, then the run is saved; again to stop at once")
 
-    before = signal.signal(signal.SIGINT, on_signal)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def save(run: Run) -> None:

@@ -125,7 +125,8 @@ def test_row_41_three_steps_a_kill_and_three_more_equal_six(whole_run, tmp_path:
     assert evaluations == [line["eval/accuracy"] for line in read_metrics(run_dir / "evaluations.jsonl")]
 
 
-def test_an_interrupt_saves_and_prints_how_to_go_on(tmp_path: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_prints_how_to_go_on(tmp_path: Path, number: signal.Signals):
     run_dir = tmp_path / "run"
     options = ("train", "--engine", "transformers", "--run-dir", run_dir, "--steps", "500", *SMALL)
     process = subprocess.Popen(command(*options), env=environment(), stderr=subprocess.PIPE, text=True)
@@ -134,7 +135,7 @@ def test_an_interrupt_saves_and_prints_how_to_go_on(tmp_path: Path):
     while not (metrics.exists() and metrics.read_bytes()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=200)
     assert process.returncode == 130, stderr
     assert f"fastrl train --resume {run_dir}" in stderr

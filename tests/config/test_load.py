@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fastrl_cli.config.explain import example
 from fastrl_cli.config.export import read_resolved, to_yaml
@@ -14,7 +12,6 @@ from fastrl_cli.config.load import load_config, load_resumed
 from fastrl_cli.config.pruning import AdvantageOnlyConfig, ARSConfig, FixedRolloutsConfig, MDAPConfig, NoPruningConfig
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.config.schema import FieldPlace, field_places
-from fastrl_cli.config.suggest import likeness
 from fastrl_cli.errors import UsageError
 
 
@@ -303,10 +300,3 @@ def test_the_defaults_and_presets_warn_about_nothing() -> None:
 
 def test_ars_is_on_by_default() -> None:
     assert isinstance(RunConfig().adaptive, ARSConfig) and isinstance(RunConfig().pruning, MDAPConfig)
-
-
-@given(st.text(max_size=8), st.text(max_size=8))
-def test_likeness_is_a_symmetric_share(left: str, right: str) -> None:
-    assert 0 <= likeness(left, right) <= 1
-    assert likeness(left, right) == pytest.approx(likeness(right, left))
-    assert (likeness(left, right) == 1) == (left == right)

@@ -15,7 +15,7 @@ from fastrl_cli.config.load import load_config
 from fastrl_cli.errors import DataError
 from fastrl_cli.reporting.manifest import build_manifest, git_state, hash_fingerprints, hash_weights
 from fastrl_cli.reporting.metrics import PHASES
-from fastrl_cli.reporting.plan import ars_trace, count_questions, dead_groups, make_plan
+from fastrl_cli.reporting.plan import ars_trace, count_questions, make_plan
 from fastrl_cli.reporting.report import write_report
 from fastrl_cli.reporting.summary import RunResult, summarize, wilson_interval
 
@@ -179,11 +179,6 @@ def test_a_report_of_an_unbegun_run_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     write_report(path, result=result_of([], []), config={}, manifest=manifest(), steps=[], evaluations=[])
     assert "## Result" in path.read_text()
-
-
-@pytest.mark.parametrize(("accuracy", "n", "share"), [(0.5, 8, 2 / 256), (0.0, 4, 1.0), (0.9, 2, 0.82)])
-def test_the_share_of_dead_groups(accuracy: float, n: int, share: float) -> None:
-    assert dead_groups(accuracy, n) == pytest.approx(share)
 
 
 def test_the_plan_of_the_papers_run() -> None:

@@ -78,9 +78,9 @@ class Kit:
         return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def seeds(prompts: int, n: int, base: int = 0) -> list[list[int]]:
-    """Different seeds for every response."""
-    return [[base + 1000 * place + index for index in range(n)] for place in range(prompts)]
+def seeds(prompts: int, base: int = 0) -> list[int]:
+    """Far enough apart that every response has a seed of its own."""
+    return [base + 1000 * place for place in range(prompts)]
 
 
 @torch.no_grad()

@@ -27,10 +27,10 @@ def test_logprobs_are_those_of_a_plain_forward_pass_after_load_and_after_an_upda
 ) -> None:
     kit = make_kit(name, kind)
     prompts, sampling = kit.prompts(), kit.sampling(temperature=temperature, stop=())
-    answers = kit.engine.generate(prompts, 3, sampling, seeds(len(prompts), 3))
+    answers = kit.engine.generate(prompts, 3, sampling, seeds(len(prompts)))
     assert gap(kit, prompts, answers, sampling) < 1e-4
     kit.load(kit.perturbed(), 1)
-    updated = kit.engine.generate(prompts, 3, sampling, seeds(len(prompts), 3))
+    updated = kit.engine.generate(prompts, 3, sampling, seeds(len(prompts)))
     assert gap(kit, prompts, updated, sampling) < 1e-4
     assert gap(kit, prompts, answers, sampling) > 1e-2, "the update must change log-probabilities visibly"
 
@@ -52,13 +52,13 @@ def test_vision_tokens_are_never_drawn_even_by_a_model_that_wants_nothing_else(
 
     def share(suppressed: tuple[int, ...]) -> float:
         free = kit.sampling(stop=(), suppressed=suppressed)
-        answers = kit.engine.generate(prompts, 4, free, seeds(len(prompts), 4))
+        answers = kit.engine.generate(prompts, 4, free, seeds(len(prompts)))
         drawn = np.concatenate([generation.token_ids for group in answers for generation in group])
         return float(np.isin(drawn, vision).mean())
 
     assert share(()) > 0.5
     assert share(sampling.suppressed) == 0
-    answers = kit.engine.generate(prompts, 4, sampling, seeds(len(prompts), 4))
+    answers = kit.engine.generate(prompts, 4, sampling, seeds(len(prompts)))
     assert gap(kit, prompts, answers, sampling) < 1e-3
 
 
@@ -75,7 +75,7 @@ def test_a_response_ends_at_any_end_token_and_holds_it_even_where_it_is_the_padd
     head[list(kit.processing.stop_tokens)] = 2.0 * head[list(kit.processing.stop_tokens)]
     kit.load(weights, 1)
     prompts, sampling = kit.prompts(), kit.sampling(max_tokens=24, temperature=1.3)
-    answers = kit.engine.generate(prompts, 24, sampling, seeds(len(prompts), 24))
+    answers = kit.engine.generate(prompts, 24, sampling, seeds(len(prompts)))
     ends = set()
     for generation in (generation for group in answers for generation in group):
         inside = np.isin(generation.token_ids[:-1], sampling.stop)
@@ -96,7 +96,7 @@ def test_a_response_ends_at_any_end_token_and_holds_it_even_where_it_is_the_padd
 def test_temperature_zero_takes_the_likeliest_token(make_kit: MakeKit, name: str, kind: Kind) -> None:
     kit = make_kit(name, kind)
     prompts, sampling = kit.prompts(), kit.sampling(temperature=0.0, stop=())
-    answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts), 1))
+    answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts)))
     for prompt, (generation,) in zip(prompts, answers, strict=True):
         expected = forward_logprobs(kit, prompt, generation.token_ids, sampling)
         assert expected.argmax(-1).tolist() == generation.token_ids.tolist()
@@ -110,7 +110,7 @@ def test_top_k_and_top_p_leave_only_the_likeliest_tokens_and_renormalise(
 ) -> None:
     kit = make_kit(name, "qwen2_5_vl")
     prompts, sampling = kit.prompts(), kit.sampling(temperature=1.2, stop=(), **limits)
-    answers = kit.engine.generate(prompts, 4, sampling, seeds(len(prompts), 4))
+    answers = kit.engine.generate(prompts, 4, sampling, seeds(len(prompts)))
     for prompt, group in zip(prompts, answers, strict=True):
         for generation in group:
             full = forward_logprobs(kit, prompt, generation.token_ids, sampling)
@@ -132,7 +132,7 @@ def test_every_generation_carries_the_version_of_its_weights(make_kit: MakeKit, 
     for version in (0, 3, 4):
         if version:
             kit.load(kit.perturbed(seed=version), version)
-        (group,) = kit.engine.generate(prompts, 2, sampling, seeds(1, 2))
+        (group,) = kit.engine.generate(prompts, 2, sampling, seeds(1))
         assert [generation.policy_version for generation in group] == [version, version]
         assert kit.engine.policy_version == version
 
@@ -142,7 +142,7 @@ def test_the_number_of_responses_may_change_from_call_to_call(make_kit: MakeKit,
     kit = make_kit(name, "qwen2_5_vl")
     prompts, sampling = kit.prompts((0, 1, 2)), kit.sampling()
     for n in (8, 2, 5):
-        answers = kit.engine.generate(prompts, n, sampling, seeds(3, n))
+        answers = kit.engine.generate(prompts, n, sampling, seeds(3))
         assert [len(group) for group in answers] == [n] * 3
         assert gap(kit, prompts, answers, sampling) < 1e-4
     assert kit.engine.generate([], 4, sampling, []) == []
@@ -154,12 +154,13 @@ def test_a_seed_decides_a_response_and_another_seed_another(make_kit: MakeKit, n
     prompts, sampling = kit.prompts((1,)), kit.sampling(temperature=1.3, stop=())
 
     def tokens(base: int) -> list[list[int]]:
-        (group,) = kit.engine.generate(prompts, 4, sampling, seeds(1, 4, base))
+        (group,) = kit.engine.generate(prompts, 4, sampling, seeds(1, base))
         return [generation.token_ids.tolist() for generation in group]
 
     assert tokens(1) == tokens(1)
     assert tokens(1) != tokens(100)
     assert len({tuple(row) for row in tokens(1)}) == 4
+    assert tokens(3)[0] == tokens(1)[2], "response k is drawn with the group's seed plus k, which the records state"
 
 
 @ENGINES
@@ -168,7 +169,7 @@ def test_an_engine_leaves_the_trainer_as_it_was(make_kit: MakeKit, name: str) ->
     kit.model.train()
     attention = kit.model.config.get_text_config()._attn_implementation
     states = torch.get_rng_state(), torch.get_num_threads(), torch.set_num_threads, torch.get_default_dtype()
-    kit.engine.generate(kit.prompts(), 2, kit.sampling(), seeds(4, 2))
+    kit.engine.generate(kit.prompts(), 2, kit.sampling(), seeds(4))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (torch.get_num_threads(), torch.set_num_threads, torch.get_default_dtype()) == states[1:]
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
@@ -187,5 +188,5 @@ def test_engine_and_trainer_see_pictures_of_any_size_alike(make_kit: MakeKit, na
         for place, size in enumerate(sizes)
     ]
     sampling = kit.sampling(max_tokens=2, stop=())
-    answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts), 1))
+    answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts)))
     assert gap(kit, prompts, answers, sampling) < 1e-4

@@ -50,16 +50,16 @@ def run(tmp_path: Path) -> Path:
 def test_responses_are_found_by_question_and_seed_in_any_order(run: Path) -> None:
     engine = ReplayEngine(run)
     engine.sync([], 9)
-    answers = engine.generate([prompt("a"), prompt("b"), prompt("a")], 2, Sampling(), [[6, 5], [3, 4], [1, 2]])
+    answers = engine.generate([prompt("a"), prompt("b"), prompt("a")], 2, Sampling(), [5, 3, 1])
     assert [[g.token_ids.tolist() for g in group] for group in answers] == [
-        [[6, 7], [5, 7]],
+        [[5, 7], [6, 7]],
         [[3, 7], [4, 7]],
         [[1, 7], [2, 7]],
     ]
     first = answers[0][0]
     assert first.token_ids.dtype == np.int32 and first.logprobs.dtype == np.float32
-    assert first.logprobs.tolist() == pytest.approx([-0.5, -0.6])
-    assert (first.finish_reason, answers[0][1].finish_reason) == ("stop", "length")
+    assert first.logprobs.tolist() == pytest.approx([-0.5, -0.5])
+    assert (first.finish_reason, answers[0][1].finish_reason) == ("length", "stop")
     assert first.policy_version == 4
 
 
@@ -68,7 +68,7 @@ def test_responses_are_found_by_question_and_seed_in_any_order(run: Path) -> Non
 )
 def test_what_was_not_recorded_is_an_error_that_names_it(run: Path, question: str, seed: int, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        ReplayEngine(run).generate([prompt(question)], 1, Sampling(), [[seed]])
+        ReplayEngine(run).generate([prompt(question)], 1, Sampling(), [seed])
 
 
 def test_a_directory_without_rollouts_is_an_error(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def assert_same_bits(left: Sequence[Sequence[Generation]], right: Sequence[Seque
 @ALL_KINDS
 def test_the_same_call_and_another_order_of_the_prompts_give_the_same_bits(make_kit: MakeKit, kind: Kind) -> None:
     kit = make_kit("transformers", kind)
-    prompts, sampling, all_seeds = kit.prompts((0, 1, 2, 1, 0)), kit.sampling(), seeds(5, 4)
+    prompts, sampling, all_seeds = kit.prompts((0, 1, 2, 1, 0)), kit.sampling(), seeds(5)
     once = kit.engine.generate(prompts, 4, sampling, all_seeds)
     assert_same_bits(once, kit.engine.generate(prompts, 4, sampling, all_seeds))
     order = [3, 0, 4, 2, 1]
@@ -45,7 +45,7 @@ def test_the_same_call_and_another_order_of_the_prompts_give_the_same_bits(make_
 @pytest.mark.parametrize("batch_size", [1, 3, 8, 10])
 def test_the_batch_size_changes_nothing_but_rounding(make_kit: MakeKit, kind: Kind, batch_size: int) -> None:
     kit = make_kit("transformers", kind)
-    prompts, sampling, all_seeds = kit.prompts((0, 1, 2)), kit.sampling(temperature=1.3), seeds(3, 4)
+    prompts, sampling, all_seeds = kit.prompts((0, 1, 2)), kit.sampling(temperature=1.3), seeds(3)
     whole = engine_of(kit).generate(prompts, 4, sampling, all_seeds)
     parts = engine_of(kit, batch_size).generate(prompts, 4, sampling, all_seeds)
     for one, other in zip(whole, parts, strict=True):
@@ -58,7 +58,7 @@ def test_prompts_too_many_for_one_pass_are_prefilled_in_parts(
     make_kit: MakeKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit = make_kit("transformers", "qwen2_5_vl")
-    prompts, sampling, all_seeds = kit.prompts((0, 1, 2, 1)), kit.sampling(stop=()), seeds(4, 3)
+    prompts, sampling, all_seeds = kit.prompts((0, 1, 2, 1)), kit.sampling(stop=()), seeds(4)
     whole = kit.engine.generate(prompts, 3, sampling, all_seeds)
     monkeypatch.setattr("fastrl_cli.rollout.prefill.PREFILL_TOKENS", 2 * len(prompts[1].token_ids))
     parts = kit.engine.generate(prompts, 3, sampling, all_seeds)
@@ -75,7 +75,7 @@ def test_each_prompt_and_its_pictures_are_computed_once_for_all_responses(make_k
     tokens: list[int] = []
     kit.model.model.visual.register_forward_pre_hook(lambda _, inputs: patches.append(len(inputs[0])))
     kit.model.get_decoder().register_forward_hook(lambda _, __, output: tokens.append(output[0][..., 0].numel()))
-    kit.engine.generate(prompts, 8, kit.sampling(max_tokens=4, stop=()), seeds(2, 8))
+    kit.engine.generate(prompts, 8, kit.sampling(max_tokens=4, stop=()), seeds(2))
     assert sum(patches) == sum(len(kit.processing.features(p.sample).pixel_values) for p in prompts)
     longest = max(len(prompt.token_ids) for prompt in prompts)
     assert tokens == [2 * longest, 16, 16, 16]
@@ -88,7 +88,7 @@ def test_finished_responses_leave_the_batch(make_kit: MakeKit) -> None:
         lambda _, __, kwargs: widths.append(len(kwargs["position_ids"])), with_kwargs=True
     )
     prompts, sampling = kit.prompts(), kit.sampling(stop=tuple(range(0, 256, 8)), max_tokens=40)
-    answers = kit.engine.generate(prompts, 6, sampling, seeds(4, 6))
+    answers = kit.engine.generate(prompts, 6, sampling, seeds(4))
     hook.remove()
     lengths = np.array([len(generation.token_ids) for group in answers for generation in group])
     assert lengths.max() > lengths.min()
@@ -99,7 +99,7 @@ def test_finished_responses_leave_the_batch(make_kit: MakeKit) -> None:
 def test_a_response_longer_than_the_first_room_of_its_cache(make_kit: MakeKit) -> None:
     kit = make_kit("transformers", "qwen3_vl")
     prompts, sampling = kit.prompts((1, 0)), kit.sampling(max_tokens=80, stop=())
-    answers = kit.engine.generate(prompts, 2, sampling, seeds(2, 2))
+    answers = kit.engine.generate(prompts, 2, sampling, seeds(2))
     assert {len(generation.token_ids) for group in answers for generation in group} == {80}
     assert gap(kit, prompts, answers, sampling) < 1e-4
 
@@ -109,7 +109,7 @@ def test_questions_with_one_text_and_different_pictures_stay_apart(make_kit: Mak
     first, other = kit.prompts((1, 1))
     twin = replace(first, sample=replace(first.sample, id="test:twin", images=other.sample.images))
     sampling = kit.sampling(stop=())
-    answers = kit.engine.generate([first, twin], 4, sampling, seeds(2, 4))
+    answers = kit.engine.generate([first, twin], 4, sampling, seeds(2))
     assert gap(kit, [first, twin], answers, sampling) < 1e-4
     assert gap(kit, [twin, first], answers, sampling) > 1e-3
 
@@ -118,14 +118,14 @@ def test_log_probabilities_under_a_lower_precision_are_near_and_not_called_exact
     kit = make_kit("transformers", "qwen2_5_vl")
     engine = engine_of(kit, autocast=torch.bfloat16)
     prompts, sampling = kit.prompts(), kit.sampling()
-    answers = engine.generate(prompts, 2, sampling, seeds(4, 2))
+    answers = engine.generate(prompts, 2, sampling, seeds(4))
     assert not engine.trusted_logprobs and kit.engine.trusted_logprobs
     assert 1e-4 < gap(kit, prompts, answers, sampling) < 0.5
 
 
 def test_an_eager_model_generates_the_same(make_kit: MakeKit) -> None:
     kit = make_kit("transformers", "qwen2_5_vl")
-    prompts, sampling, all_seeds = kit.prompts(), kit.sampling(), seeds(4, 2)
+    prompts, sampling, all_seeds = kit.prompts(), kit.sampling(), seeds(4)
     expected = kit.engine.generate(prompts, 2, sampling, all_seeds)
     kit.model.set_attn_implementation({"text_config": "eager"})
     answers = kit.engine.generate(prompts, 2, sampling, all_seeds)

@@ -40,23 +40,23 @@ def test_keys_cached_with_old_weights_would_be_used_if_sync_did_not_reset_them(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, sampling = long_prompts(kit), kit.sampling(stop=())
-    assert gap(kit, prompts, kit.engine.generate(prompts, 2, sampling, seeds(2, 2)), sampling) < 1e-4
+    assert gap(kit, prompts, kit.engine.generate(prompts, 2, sampling, seeds(2)), sampling) < 1e-4
     with monkeypatch.context() as broken:
         broken.setattr(kit.engine.llm, "reset_prefix_cache", lambda: True)
         kit.load(kit.perturbed(), 1)
-    stale = kit.engine.generate(prompts, 2, sampling, seeds(2, 2))
+    stale = kit.engine.generate(prompts, 2, sampling, seeds(2))
     assert gap(kit, prompts, stale, sampling) > 1e-2
     kit.load(kit.perturbed(), 2)
-    fresh = kit.engine.generate(prompts, 2, sampling, seeds(2, 2))
+    fresh = kit.engine.generate(prompts, 2, sampling, seeds(2))
     assert gap(kit, prompts, fresh, sampling) < 1e-4
 
 
 def test_pictures_encoded_with_old_weights_are_not_used_after_an_update_of_the_vision_tower_alone(kit: Kit) -> None:
     prompts, sampling = long_prompts(kit), kit.sampling(stop=())
-    before = kit.engine.generate(prompts, 2, sampling, seeds(2, 2))
+    before = kit.engine.generate(prompts, 2, sampling, seeds(2))
     moved = kit.perturbed(scale=0.3)
     kit.load({name: moved[name] if "visual" in name else old for name, old in kit.initial.items()}, 1)
-    after = kit.engine.generate(prompts, 2, sampling, seeds(2, 2))
+    after = kit.engine.generate(prompts, 2, sampling, seeds(2))
     assert gap(kit, prompts, after, sampling) < 1e-4
     assert gap(kit, prompts[1:], before[1:], sampling) > 1e-3
     assert [g.token_ids.tolist() for g in before[0]] == [g.token_ids.tolist() for g in after[0]]
@@ -65,7 +65,7 @@ def test_pictures_encoded_with_old_weights_are_not_used_after_an_update_of_the_v
 def test_the_caches_of_pictures_do_not_grow_from_step_to_step(kit: Kit) -> None:
     runner = kit.engine.llm.llm_engine.model_executor.driver_worker.worker.model_runner
     for version in range(1, 4):
-        kit.engine.generate(kit.prompts((1, 2)), 2, kit.sampling(), seeds(2, 2))
+        kit.engine.generate(kit.prompts((1, 2)), 2, kit.sampling(), seeds(2))
         assert len(runner.encoder_cache) > 0
         kit.load(kit.initial, version)
         assert len(runner.encoder_cache) == 0
@@ -79,7 +79,7 @@ def test_pictures_that_take_much_memory_come_in_parts(kit: Kit, monkeypatch: pyt
     calls: list[int] = []
     run = kit.engine._run
     monkeypatch.setattr(kit.engine, "_run", lambda requests, rest: calls.append(len(requests)) or run(requests, rest))
-    answers = kit.engine.generate(prompts, 2, sampling, seeds(5, 2))
+    answers = kit.engine.generate(prompts, 2, sampling, seeds(5))
     assert calls == [3, 2]
     assert gap(kit, prompts, answers, sampling) < 1e-4
 
@@ -90,7 +90,7 @@ def test_a_prompt_that_vllm_expands_to_other_tokens_is_an_error(kit: Kit) -> Non
     place = prompt.token_ids.tolist().index(token)
     longer = replace(prompt, token_ids=np.insert(prompt.token_ids, place, token))
     with pytest.raises(DataError, match=r"sample test:0: vLLM makes .* --engine transformers"):
-        kit.engine.generate([longer], 1, kit.sampling(), seeds(1, 1))
+        kit.engine.generate([longer], 1, kit.sampling(), seeds(1))
 
 
 def test_starting_leaves_threads_generators_and_environment_as_they_were() -> None:

@@ -30,13 +30,13 @@ if __name__ == "__main__":
     kit = Kit("qwen2_5_vl", model, processing, engine, {})
     prompts = [processing.prompt(question(row, row % 3)) for row in range(rank, 5, 2)]
     sampling = Sampling(max_tokens=6 + rank, suppressed=processing.suppressed_tokens)
-    answers = engine.generate(prompts, 2, sampling, seeds(len(prompts), 2, base=rank))
+    answers = engine.generate(prompts, 2, sampling, seeds(len(prompts), base=rank))
     assert gap(kit, prompts, answers, sampling) < 1e-4
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)
     engine.sync(model.state_dict().items(), 1)
-    answers = engine.generate(prompts, 2, sampling, seeds(len(prompts), 2, base=rank))
+    answers = engine.generate(prompts, 2, sampling, seeds(len(prompts), base=rank))
     assert gap(kit, prompts, answers, sampling) < 1e-4
     total = accelerator.reduce(torch.tensor([float(len(prompts))]), "sum")
     assert total.item() == 5

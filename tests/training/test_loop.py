@@ -28,7 +28,7 @@ Rule = Callable[[Rollout], tuple[float, float]]
 
 def by_seed(rollout: Rollout) -> tuple[float, float]:
     """Accuracy and format, mixed within each question."""
-    return float(rollout.seed % 2), 0.5 * (rollout.seed // 2 % 2)
+    return float(rollout.seed % 2), 0.5 * (rollout.seed % 4 == 0)
 
 
 class RuleReward:

@@ -41,4 +41,4 @@ def first_line(error: BaseException) -> str:
 def first_sentence(error: BaseException) -> str:
     """`first_line`, ended by a full stop."""
     line = first_line(error)
-    return line if line.endswith(".") else f"{line}."
+    return f"{line.rstrip('.')}."

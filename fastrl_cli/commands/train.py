@@ -11,6 +11,7 @@ from fastrl_cli.commands.boundary import INTERRUPTED, Outcome, Session
 from fastrl_cli.config.load import load_config, load_resumed
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.errors import UsageError
+from fastrl_cli.reporting.wording import resume_command
 
 Flags = dict[str, tuple[str, object]]
 
@@ -52,7 +53,7 @@ def train_command(options: TrainOptions, session: Session) -> Outcome:
 
     result = train(config, resume=options.resume, reporter=reporter)
     if result.outcome == "interrupted":
-        reporter.line(f"saved. To go on: fastrl train --resume {result.run_dir}")
+        reporter.line(f"saved. To go on: {resume_command(result.run_dir)}")
         return Outcome(result, INTERRUPTED)
     return Outcome(result)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from fastrl_cli.config.base import Section
+from fastrl_cli.config.base import Count, Section
 
 
 class KLConfig(Section):
@@ -25,15 +25,15 @@ class KLConfig(Section):
 class DynamicSamplingConfig(Section):
     """DAPO: groups whose rollouts are all right or all wrong are replaced by other questions."""
 
-    max_rounds: PositiveInt = 10
+    max_rounds: Count = 10
     """Rounds of generation for one batch; then the step goes on with the groups it has."""
 
 
 class OverlongPenaltyConfig(Section):
     """DAPO's soft length penalty: zero up to `max_length - cache` tokens, falling to -1 at `max_length`."""
 
-    max_length: PositiveInt
-    cache: PositiveInt
+    max_length: Count
+    cache: Count
 
 
 class ImportanceCorrectionConfig(Section):

@@ -3,7 +3,14 @@ docstrings."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count: TypeAlias = Annotated[int, Field(gt=0, lt=2**31)]
+"""A number of things, which tensors can index."""
+CountOrZero: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]
+"""The same, or 0."""
 
 
 class Section(BaseModel):

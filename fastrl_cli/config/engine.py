@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from fastrl_cli.config.base import Section
+from fastrl_cli.config.base import Count, CountOrZero, Section
 
 
 class AutoEngineConfig(Section):
@@ -19,7 +19,7 @@ class TransformersEngineConfig(Section):
     """Generation with the trainer's own model: always there, deterministic on a CPU."""
 
     type: Literal["transformers"] = "transformers"
-    batch_size: PositiveInt = 128
+    batch_size: Count = 128
     """Responses decoded at once."""
 
 
@@ -30,11 +30,11 @@ class VllmEngineConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto`: bfloat16 on a GPU, float32 on a CPU."""
     gpu_memory_utilization: float = Field(0.6, gt=0, le=1)
-    cpu_kv_cache_gib: PositiveInt = 1
+    cpu_kv_cache_gib: Count = 1
     """Size of the key-value cache on a CPU."""
-    max_model_len: PositiveInt | None = None
+    max_model_len: Count | None = None
     """Null: the longest prompt plus the longest response."""
-    tensor_parallel_size: PositiveInt = 1
+    tensor_parallel_size: Count = 1
     enforce_eager: bool | None = None
     """Null: compiled on a GPU, eager on a CPU, where compiling costs more than it saves in a short run."""
     sleep_level: Literal[0, 1, 2] = 1
@@ -59,5 +59,5 @@ class SamplingConfig(Section):
 
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0)
-    max_tokens: PositiveInt = 64
+    top_k: CountOrZero = 0
+    max_tokens: Count = 64

@@ -53,21 +53,24 @@ def from_override(text: str) -> Layer:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise UsageError(f"the value of `{text}` is not YAML: {_problem(error)}") from error
+    except RecursionError as error:
+        raise UsageError(f"the value of `{name}` is nested too deeply to be read.") from error
     return Layer(_nested(name, parsed), {name: f"from `{text}`"})
 
 
 def from_file(path: Path) -> Layer:
     """A YAML file. Raises `UsageError`, with the line where there is one, for a file that is missing, unreadable,
     empty, not YAML, not a mapping at its top, or that sets a name twice."""
-    loader = yaml.SafeLoader(_read(path))
+    text = _read(path)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         lines = dict(_lines(node, path)) if isinstance(node, yaml.MappingNode) else {}
         values = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise UsageError(f"configuration file {path} is not YAML: {_problem(error)}") from error
-    finally:
-        loader.dispose()
+    except RecursionError as error:
+        raise UsageError(f"configuration file {path} refers to itself, or is nested too deeply to be read.") from error
     if values is None:
         raise UsageError(
             f"configuration file {path} is empty. Write a setting into it, or leave `--config {path}` out."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from fastrl_cli.config.base import Section
+from fastrl_cli.config.base import Count, CountOrZero, Section
 
 BUILTIN = "builtin"
 
@@ -14,7 +14,7 @@ BUILTIN = "builtin"
 class ModelConfig(Section):
     """The policy."""
 
-    path: str = BUILTIN
+    path: str = Field(BUILTIN, min_length=1)
     """`builtin` (the tiny vision-language model of this package), a folder, or a hub id."""
     dtype: Literal["float32"] = "float32"
     """Precision of the master weights."""
@@ -26,7 +26,7 @@ class ModelConfig(Section):
     """Recompute activations in the backward pass: less memory, about a third more time."""
     layout: Literal["auto", "shared_prefix", "rows"] = "auto"
     """`shared_prefix` computes a question's prompt and pictures once for all its rollouts, `rows` once for each."""
-    tokens_per_micro_batch: PositiveInt = 8192
+    tokens_per_micro_batch: Count = 8192
     """Upper bound of the tokens, padding included, in one forward and backward pass. A single longer rollout still
     goes."""
 
@@ -39,10 +39,10 @@ class OptimizerConfig(Section):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = Field(1e-8, gt=0)
     max_grad_norm: float = Field(1.0, gt=0)
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: CountOrZero = 0
     """Optimiser steps over which the learning rate rises linearly from zero; constant afterwards."""
-    updates_per_batch: PositiveInt | None = 1
+    updates_per_batch: Count | None = 1
     """Optimiser steps on each batch of rollouts. The kept rollouts are split into that many near-equal parts, so
     pruning changes the size of a step and not their number. Null: use `mini_batch_rollouts`."""
-    mini_batch_rollouts: PositiveInt | None = None
+    mini_batch_rollouts: Count | None = None
     """The authors' way: a fixed number of rollouts an optimiser step, so pruning lowers the number of steps."""

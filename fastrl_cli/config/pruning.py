@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from fastrl_cli.config.base import Section
+from fastrl_cli.config.base import Count, Section
 
 
 class NoPruningConfig(Section):
@@ -39,7 +39,7 @@ class MDAPConfig(Section):
     type: Literal["mdap"] = "mdap"
     tau: float = Field(0.8, ge=0, le=1)
     """Two rollouts of one advantage nearer than this Jaccard distance are look-alikes."""
-    ngram: PositiveInt = 1
+    ngram: Count = 1
     compare: Literal["retained", "seed"] = "retained"
     """Compare with every rollout kept so far (paper) or with the first one only (authors' code)."""
     boundary: Literal["keep", "prune"] = "keep"
@@ -65,10 +65,10 @@ class ARSConfig(Section):
     """Adaptive rollout sampling (FastRL section 3.2)."""
 
     type: Literal["ars"] = "ars"
-    n_min: int = Field(2, ge=2)
+    n_min: int = Field(2, ge=2, le=65536)
     max_stat: Literal["step_mean", "epoch"] = "step_mean"
     """Largest kept count of a window: mean of the steps' maxima (Algorithm 1), or the maximum (Equation 10)."""
-    window_steps: PositiveInt = 8
+    window_steps: Count = 8
     """Window where the data has no epochs."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fastrl_cli.config.algorithm import AlgorithmConfig
-from fastrl_cli.config.base import Section
+from fastrl_cli.config.base import Count, Section
 from fastrl_cli.config.data import BuiltinProblemsConfig, DataConfig
 from fastrl_cli.config.engine import AutoEngineConfig, EngineConfig, SamplingConfig
 from fastrl_cli.config.model import ModelConfig, OptimizerConfig
@@ -21,7 +21,7 @@ class RewardConfig(Section):
     """Reward of a well-formed response."""
     timeout_seconds: float = Field(5.0, gt=0)
     """Wall-clock limit of one answer's grading; a slower one counts as not equal and is reported."""
-    workers: int | None = Field(None, ge=1)
+    workers: int | None = Field(None, ge=1, le=1024)
     """Grading processes. Null: as many as there are cores, at most 8."""
     shuffle: bool = False
     """A control: rewards are permuted among the rollouts of each step, so that nothing can be learned from them."""
@@ -30,33 +30,33 @@ class RewardConfig(Section):
 class BatchConfig(Section):
     """Size and length of the run."""
 
-    questions_per_step: PositiveInt = 16
-    rollouts: int = Field(8, ge=2)
+    questions_per_step: Count = 16
+    rollouts: int = Field(8, ge=2, le=65536)
     """Rollouts of each question (G, n0). At least 2: an advantage compares rollouts of one question."""
-    steps: PositiveInt | None = None
+    steps: Count | None = None
     """Null: as many as `epochs` gives."""
-    epochs: PositiveInt = 12
+    epochs: Count = 12
 
 
 class EvalConfig(Section):
     """Accuracy on the validation split, before and after training (and in between)."""
 
-    every: PositiveInt | None = None
+    every: Count | None = None
     """Steps between evaluations. Null: only before and after."""
     at_start: bool = True
     at_end: bool = True
     temperature: float = Field(0.6, ge=0)
     top_p: float = Field(0.95, gt=0, le=1)
-    rollouts: PositiveInt = 1
+    rollouts: Count = 1
     """Responses to each question."""
 
 
 class CheckpointConfig(Section):
     """What is kept on disk to go on from, or to use."""
 
-    every: PositiveInt | None = 50
+    every: Count | None = 50
     """Steps between checkpoints; one is always written at the end and on an interrupt. Null: only those."""
-    keep: PositiveInt = 2
+    keep: Count = 2
     """The newest that stay."""
 
 
@@ -69,7 +69,7 @@ class LogConfig(Section):
 class FaultConfig(Section):
     """When a run gives up."""
 
-    max_non_finite_steps: PositiveInt = 3
+    max_non_finite_steps: Count = 3
     """Steps in a row with a non-finite loss or gradient; each is skipped, then the run stops with exit code 5."""
     hang_factor: float = Field(20.0, gt=1)
     """A phase that lasts this many times its median, and at least `hang_least_seconds`, counts as hung: exit code 5."""
@@ -79,10 +79,10 @@ class FaultConfig(Section):
 class RunConfig(Section):
     """Everything that decides a run."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     run_dir: str | None = None
     """Null: `runs/<algorithm>-<date and time>`."""
-    threads: PositiveInt | None = None
+    threads: int | None = Field(None, ge=1, le=1024)
     """torch's threads on a CPU. Null: torch's own choice."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()

@@ -10,25 +10,28 @@ import numpy as np
 
 from fastrl_cli.config.data import BuiltinProblemsConfig, DataConfig
 from fastrl_cli.data.presets import FIELDS, Preset, find_preset
-from fastrl_cli.data.questions import Questions, Rows, TableQuestions, gold_text
+from fastrl_cli.data.questions import Questions, Rows, TableQuestions, cell_text, gold_text
 from fastrl_cli.data.sources import Source, canonical, open_source
 from fastrl_cli.errors import DataError
 
 BUILTIN = "builtin"
+NOT_TEXT = "a list or mapping where text or a number is expected"
 SHOWN = 10
 """Rows that a report lists one by one."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A row whose gold answer cannot be graded against."""
+    """A row that cannot be used: its question is missing, or its gold answer cannot be graded against."""
 
     row: int
-    gold: str
+    what: str
+    """`question` or `answer`."""
+    value: object
     reason: str
 
     def __str__(self) -> str:
-        return f"row {self.row}: answer {self.gold[:80]!r}: {self.reason}"
+        return f"row {self.row}: {self.what} {str(self.value)[:80]!r}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class SplitReport:
         lines += [f"  {self.source}: {self.note}"] * bool(self.note)
         lines += [f"  left out {item}" for item in self.left_out[:SHOWN]]
         if len(self.left_out) > SHOWN:
-            lines.append(f"  left out {len(self.left_out) - SHOWN} more rows whose answers do not parse")
+            lines.append(f"  left out {len(self.left_out) - SHOWN} more rows")
         return lines
 
 
@@ -64,7 +67,12 @@ class LoadReport:
     def __iter__(self) -> Iterator[str]:
         """The lines of both splits, for a person."""
         yield from self.train.lines()
-        if self.validation is not None:
+        if self.validation is None:
+            yield (
+                "no validation split, so accuracy before and after is not measured: name one with "
+                "data.validation_split=NAME, or give a folder with files named train and validation"
+            )
+        else:
             yield from self.validation.lines()
 
 
@@ -127,11 +135,12 @@ def _read(source: Source, split: str, config: DataConfig, limit: int | None) -> 
         raise DataError(f"{table.source} is empty: it has no rows. Give another data.path.")
     preset = find_preset(rows.columns, config.columns, rows[0], rows.pictures, table.source)
     count = min(len(rows), limit or len(rows))
-    left_out = _unparseable(rows, preset, count)
+    left_out = _unusable(rows, preset, count)
     if len(left_out) == count:
         raise DataError(
-            f"{table.source}: none of its {count} answers can be graded against. First: {left_out[0]}. "
-            f"They come from column {preset.answer!r}; data.columns.answer=NAME chooses another."
+            f"{table.source}: none of its {count} rows can be used. First: {left_out[0]}. "
+            f"Questions come from column {preset.question!r} and answers from {preset.answer!r}; "
+            "data.columns.question=NAME and data.columns.answer=NAME choose others."
         )
     kept = np.setdiff1d(np.arange(count), [item.row for item in left_out]).astype(np.int64)
     columns = {name: column for name in FIELDS if (column := getattr(preset, name)) is not None}
@@ -151,13 +160,26 @@ def _find_split(source: Source, split: str) -> str:
     )
 
 
-def _unparseable(rows: Rows, preset: Preset, count: int) -> tuple[LeftOut, ...]:
-    """The rows among the first `count` with no answer, or one that the grader cannot parse."""
+def _unusable(rows: Rows, preset: Preset, count: int) -> tuple[LeftOut, ...]:
+    """The rows among the first `count` without a question, without an answer, or with one that the grader cannot
+    parse."""
     from fastrl_cli.rewards import gold_problems
 
-    golds = [gold_text(value) for value in islice(rows.column(preset.answer), count)]
-    distinct = list(dict.fromkeys(golds))
+    answers = list(islice(rows.column(preset.answer), count))
+    distinct = list(dict.fromkeys(gold_text(value) for value in answers))
     problems = dict(zip(distinct, gold_problems(distinct), strict=True))
-    return tuple(
-        LeftOut(row, gold, problem) for row, gold in enumerate(golds) if (problem := problems[gold]) is not None
-    )
+    left_out = []
+    for row, (question, answer) in enumerate(zip(rows.column(preset.question), answers, strict=False)):
+        if isinstance(question, (list, Mapping)):
+            left_out.append(LeftOut(row, "question", question, NOT_TEXT))
+        elif not cell_text(question).strip() and not _has_picture(rows, preset, row):
+            left_out.append(LeftOut(row, "question", question, "there is neither text nor a picture"))
+        elif isinstance(answer, (list, Mapping)):
+            left_out.append(LeftOut(row, "answer", answer, NOT_TEXT))
+        elif (problem := problems[gold_text(answer)]) is not None:
+            left_out.append(LeftOut(row, "answer", gold_text(answer), problem))
+    return tuple(left_out)
+
+
+def _has_picture(rows: Rows, preset: Preset, row: int) -> bool:
+    return preset.images is not None and bool(rows[row][preset.images])

@@ -17,9 +17,14 @@ from fastrl_cli.data.sources import Table
 Questions: TypeAlias = Sequence[Sample]
 
 
+def cell_text(value: Any) -> str:
+    """The text of a cell; empty for a null."""
+    return "" if value is None else str(value)
+
+
 def gold_text(value: Any) -> str:
     """The bare answer of a cell; empty for a null."""
-    return "" if value is None else bare_answer(str(value))
+    return bare_answer(cell_text(value))
 
 
 def read_pictures(value: Any, folder: Path | None) -> tuple[EncodedImage, ...]:
@@ -119,7 +124,7 @@ class TableQuestions(Sequence[Sample]):
             id=f"{self._table.source}:{row}",
             source=self._table.source,
             row=row,
-            question=with_marks(preset.compose(columns, str(cells[preset.question] or "")), len(images)),
+            question=with_marks(preset.compose(columns, cell_text(cells[preset.question])), len(images)),
             answer=gold_text(cells[preset.answer]),
             images=images,
             columns=columns,

@@ -3,17 +3,20 @@ and encoded pictures in a memory-mapped file of its own cache, never beside the 
 
 from __future__ import annotations
 
+import csv
 import errno
 import glob
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from fastrl_cli.config.data import DataConfig
-from fastrl_cli.errors import DataError
+from fastrl_cli.errors import DataError, first_sentence
 
 READERS = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv"}
 PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -25,6 +28,8 @@ SPLITS = {
 NOT_DATA = {"dataset_info.json", "dataset_infos.json", "state.json"}
 SHARD = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
 CACHE_ERRORS = {errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EPERM}
+JSON_LINES_READ = 100
+"""A line of JSON may leave out a column that others have."""
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -116,6 +121,7 @@ class LocalSource:
         dataset = _load(
             ", ".join(path.name for path in files[:3]) + f" in {files[0].parent}",
             lambda load: load(builder, data_files={"train": escaped}, split="train", **options),
+            explain=lambda: next(filter(None, map(_bad_line, files)), None),
         )
         return Table(dataset, self._names[split], files[0].parent)
 
@@ -156,6 +162,24 @@ HUB_REMEDY = (
     "It is neither a file or folder here nor a data set that could be fetched from the hub. Check the name and the "
     "network (HF_HUB_OFFLINE=1 forbids fetching), or download its files and give their folder as data.path."
 )
+
+
+def column_names(path: Path) -> set[str] | None:
+    """Columns of a data file by its head alone; None where only reading it whole would tell."""
+    import pyarrow.parquet as pq
+
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return set(pq.read_schema(path).names)
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        if suffix == ".csv":
+            return set(next(csv.reader(file), ()))
+        if suffix in (".jsonl", ".ndjson"):
+            try:
+                return {name for line in islice(file, JSON_LINES_READ) if line.strip() for name in json.loads(line)}
+            except (ValueError, TypeError):
+                return None
+    return None
 
 
 def group_by_split(base: Path) -> dict[str, tuple[Path, ...]]:
@@ -211,8 +235,28 @@ def _has_no_rows(path: Path) -> bool:
         return False
 
 
-def _load(where: str, load: Callable[[Callable[..., Any]], Any], remedy: str | None = None) -> Any:
-    """What `load` makes of `datasets.load_dataset`, any failure of it as a DataError."""
+def _bad_line(path: Path) -> str | None:
+    """Where a file of JSON lines stops being one, in words."""
+    if path.suffix.lower() not in (".jsonl", ".ndjson"):
+        return None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                if line.strip() and not isinstance(json.loads(line), dict):
+                    return f"line {number} of {path.name} is not a JSON object."
+            except ValueError as error:
+                return f"line {number} of {path.name} is not JSON: {first_sentence(error)}"
+    return None
+
+
+def _load(
+    where: str,
+    load: Callable[[Callable[..., Any]], Any],
+    remedy: str = "Replace the file, or give another data.path.",
+    explain: Callable[[], str | None] = lambda: None,
+) -> Any:
+    """What `load` makes of `datasets.load_dataset`, any failure of it as a DataError, in the words of `explain` where
+    it has some."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -222,11 +266,9 @@ def _load(where: str, load: Callable[[Callable[..., Any]], Any], remedy: str | N
         return load(datasets.load_dataset)
     except Exception as error:
         cause = _root(error)
-        reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        remedy = remedy or "Replace the file, or give another data.path."
         if isinstance(cause, OSError) and cause.errno in CACHE_ERRORS:
             remedy = f"Rows are kept in {datasets.config.HF_DATASETS_CACHE}; HF_HOME=FOLDER chooses another place."
-        raise DataError(f"{where} cannot be read: {reason}. {remedy}") from error
+        raise DataError(f"{where} cannot be read: {explain() or first_sentence(cause)} {remedy}") from error
     finally:
         datasets.logging.set_verbosity(verbosity)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -129,7 +130,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _open(image: EncodedImage) -> Image.Image:
     if not image.data:
         raise FileNotFoundError("the file is missing or empty")
-    return Image.open(io.BytesIO(image.data))
+    with warnings.catch_warnings():
+        # Pillow warns of large pictures from half the size on at which it refuses them as a bomb.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        return Image.open(io.BytesIO(image.data))
 
 
 def _orientation(image: Image.Image) -> int:

@@ -76,6 +76,7 @@ class Processing:
         self.stop_tokens = tuple(sorted(set(stop_tokens)))
         self.suppressed_tokens = tuple(sorted(set(suppressed_tokens) - set(self.stop_tokens)))
         self.size_rule = _size_rule(processor.image_processor, data) if processor is not None else None
+        self._check_texts()
         self._images = BoundedCache[Any](CACHE_BYTES, lambda image: 3 * image.width * image.height)
         self._features = BoundedCache[ImageFeatures](CACHE_BYTES, lambda features: features.bytes)
 
@@ -83,7 +84,8 @@ class Processing:
     def load(cls, path: str | Path, data: DataConfig) -> Processing:
         """The processing of `builtin`, or of the model at a folder or hub id.
 
-        Raises DataError where its tokenizer or image processor is missing or of a kind that is not supported.
+        Raises DataError where its tokenizer or image processor is missing or of a kind that is not supported, and
+        UsageError for an instruction or system text that holds one of its special tokens.
         """
         cure()
         from transformers import AutoConfig, AutoProcessor, AutoTokenizer, GenerationConfig
@@ -178,6 +180,14 @@ class Processing:
                 f"its question holds the text of the model's special token {special[0]!r}. Rewrite or remove it.",
             )
         return question
+
+    def _check_texts(self) -> None:
+        """Raise UsageError where a text of the configuration would be read as the model's own tokens."""
+        for name, text in (("instruction", self.data.instruction), ("system", self.data.system)):
+            if text is not None and (special := self._special_text.search(text)):
+                raise UsageError(
+                    f"data.{name} holds the text of the model's special token {special[0]!r}. Write it without."
+                )
 
     @cached_property
     def _special_text(self) -> re.Pattern[str]:

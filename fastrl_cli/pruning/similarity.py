@@ -95,7 +95,7 @@ def _ngram_codes(token_ids: Sequence[NDArray[np.int32]], ngram: int) -> tuple[Co
         return tokens, responses
     base = int(tokens.max(initial=0)) + 1
     codes, bound = tokens.astype(np.int64), base
-    for shift in range(1, ngram):
+    for shift in range(1, min(ngram, len(tokens) + 1)):
         if bound * base >= _CODE_LIMIT:
             values, codes = np.unique(codes, return_inverse=True)
             bound = len(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping
@@ -10,8 +11,8 @@ from typing import Any
 
 
 def sanitize(value: Any) -> Any:
-    """The same value with every non-finite number as None, numpy's numbers as Python's, mappings as dicts and tuples as
-    lists."""
+    """The same value with every non-finite number as None, numpy's numbers as Python's, mappings as dicts, tuples as
+    lists, bytes in base64, and what else JSON does not know (dates, decimals) as its text."""
     if isinstance(value, Mapping):
         return {str(key): sanitize(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -22,11 +23,13 @@ def sanitize(value: Any) -> Any:
         return int(value)
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
-    return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    return str(value)
 
 
 def dump_line(document: Mapping[str, Any]) -> str:
-    """One line of JSON, with its line end. Raises `TypeError` for a value that JSON does not know."""
+    """One line of JSON, with its line end."""
     return json.dumps(sanitize(document), ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -25,6 +25,8 @@ class MetricsFile:
         beside.write_text("".join(dump_line(line) for line in kept), encoding="utf-8")
         os.replace(beside, path)
         self._file = path.open("a", encoding="utf-8")
+        self.last_step: float | None = kept[-1]["step"] if kept else None
+        """Step of the last line."""
 
     def append(self, metrics: Metrics) -> None:
         """Write one line. Raises `KeyError` for a name outside the table of metrics, and for a missing `step`.
@@ -35,6 +37,7 @@ class MetricsFile:
         self._file.write(dump_line(nest(metrics)))
         self._file.flush()
         os.fsync(self._file.fileno())
+        self.last_step = metrics["step"]
 
     def close(self) -> None:
         self._file.close()

@@ -13,8 +13,10 @@ from rich.table import Table
 
 from fastrl_cli.config.pruning import ARSConfig, NoPruningConfig
 from fastrl_cli.config.run import RunConfig
-from fastrl_cli.data.sources import READERS, canonical, group_by_split, open_source
+from fastrl_cli.data.presets import find_preset
+from fastrl_cli.data.sources import READERS, canonical, column_names, group_by_split, open_source
 from fastrl_cli.errors import DataError
+from fastrl_cli.models.load import check_model_folder
 from fastrl_cli.rollout.select import engine_choice
 from fastrl_cli.sampling.ars import rollout_count
 from fastrl_cli.sampling.dynamic import expected_dead_groups
@@ -89,10 +91,12 @@ class Plan:
 
 
 def make_plan(config: RunConfig) -> Plan:
-    """The plan of a valid configuration. Looks for local data, reads no more than their row counts, and writes nothing.
+    """The plan of a valid configuration. Of local data it reads no more than the columns and the number of rows, of a
+    model the names of its files; it writes nothing.
 
-    Raises `DataError` for data that are not there or have no training split.
+    Raises `DataError` for data or a model that are not there or lack what training needs.
     """
+    check_model_folder(config.model.path)
     batch = config.batch
     questions = count_questions(config)
     length = None
@@ -123,7 +127,7 @@ def make_plan(config: RunConfig) -> Plan:
         optimizer_steps=None if steps is None else steps * updates,
         tokens_per_step=tokens,
         tokens=None if steps is None else steps * tokens,
-        loss=_loss(config),
+        loss=_loss(config, updates),
         pruning=_pruning(config),
         adaptive=_adaptive(config, trace),
         rollouts_trace=trace,
@@ -150,7 +154,8 @@ def ars_trace(config: RunConfig, steps: int | None, epochs: Fraction | None) -> 
 
 
 def count_questions(config: RunConfig) -> int | None:
-    """Rows of the training split; None where only reading the data would tell. Raises `DataError`."""
+    """Rows of the training split, its columns checked; None where only reading the data would tell. Raises
+    `DataError`."""
     data = config.data
     if data.path == "builtin":
         return min(config.builtin.train_size, data.limit or config.builtin.train_size)
@@ -165,12 +170,13 @@ def count_questions(config: RunConfig) -> int | None:
         )
     files = (path,) if path.is_file() else _files_of(path / (data.name or ""), data.train_split)
     counts = [_count_rows(file) for file in files]
-    if None in counts:
-        return None
-    rows = sum(count for count in counts if count is not None)
+    rows = None if None in counts else sum(count for count in counts if count is not None)
     if rows == 0:
         raise DataError(f"{source.where}: the split {data.train_split!r} has no rows. Give another data.path.")
-    return min(rows, data.limit or rows)
+    columns = column_names(files[0])
+    if columns is not None:
+        find_preset(sorted(columns), data.columns, {}, (), str(files[0]))
+    return None if rows is None else min(rows, data.limit or rows)
 
 
 def _number(value: int | None) -> str:
@@ -208,7 +214,7 @@ def _updates(config: RunConfig, generated: int) -> int:
     return config.optimizer.updates_per_batch or -(-generated // (size or generated))
 
 
-def _loss(config: RunConfig) -> str:
+def _loss(config: RunConfig, updates: int) -> str:
     algorithm = config.algorithm
     kl = algorithm.kl.coefficient
     return ", ".join(
@@ -218,6 +224,7 @@ def _loss(config: RunConfig) -> str:
             f"{algorithm.aggregation} over the {algorithm.denominator} rollouts",
             f"KL {algorithm.kl.estimator} × {kl:g}" if kl else "no KL, no reference model",
             "dynamic sampling" if algorithm.dynamic_sampling else "no dynamic sampling",
+            *(["one update a batch, so the ratio is 1 and nothing is clipped"] if updates == 1 else []),
         )
     )
 

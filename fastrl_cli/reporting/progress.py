@@ -38,8 +38,8 @@ class Reporter(Protocol):
         signs of life."""
         ...
 
-    def example(self, *, question: str, pictures: str, response: str, gold: str, correct: bool) -> None:
-        """One problem with the model's answer. `pictures` describes them in words, empty where there are none."""
+    def example(self, *, question: str, response: str, gold: str, correct: bool) -> None:
+        """One problem with the model's answer."""
         ...
 
     def begin(self, total_steps: int, first_step: int = 0) -> None:
@@ -104,7 +104,7 @@ class QuietReporter:
     def phase(self, name: str) -> Iterator[None]:
         yield
 
-    def example(self, *, question: str, pictures: str, response: str, gold: str, correct: bool) -> None: ...
+    def example(self, *, question: str, response: str, gold: str, correct: bool) -> None: ...
 
     def begin(self, total_steps: int, first_step: int = 0) -> None: ...
 
@@ -142,8 +142,8 @@ class PlainReporter:
         finally:
             self._phase = outer
 
-    def example(self, *, question: str, pictures: str, response: str, gold: str, correct: bool) -> None:
-        self.line(example_text(question=question, pictures=pictures, response=response, gold=gold, correct=correct))
+    def example(self, *, question: str, response: str, gold: str, correct: bool) -> None:
+        self.line(example_text(question=question, response=response, gold=gold, correct=correct))
 
     def begin(self, total_steps: int, first_step: int = 0) -> None:
         self._pace = Pace(total_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,11 @@ def _steps_section(steps: Sequence[Metrics]) -> str:
         return ""
     stride = -(-len(steps) // SHOWN_STEPS)
     windows = [steps[start : start + stride] for start in range(0, len(steps), stride)]
-    columns = ("reward/mean", "reward/accuracy", "rollouts_per_question", "kept_fraction", "groups/zero_std_fraction")
-    rows = [(_span(window), *(_mean(window, name) for name in columns)) for window in windows]
+    columns = {
+        "reward/mean": ".3f", "reward/accuracy": ".3f", "rollouts_per_question": ".3g", "kept_fraction": ".3f",
+        "groups/zero_std_fraction": ".3f",
+    }  # fmt: skip
+    rows = [(_span(window), *(_mean(window, name, form) for name, form in columns.items())) for window in windows]
     header = ["steps", "reward", "accuracy", "n", "kept share", "groups without spread"]
     return "## Steps\n\nMeans over the steps of each row.\n\n" + table(header, rows)
 
@@ -103,9 +107,9 @@ def _span(window: Sequence[Metrics]) -> str:
     return f"{first:.0f}" if first == last else f"{first:.0f}–{last:.0f}"
 
 
-def _mean(window: Sequence[Metrics], name: str) -> str:
+def _mean(window: Sequence[Metrics], name: str, form: str) -> str:
     count = sum(name in line for line in window)
-    return f"{total(window, name) / count:.3f}" if count else "–"
+    return f"{total(window, name) / count:{form}}" if count else "–"
 
 
 def _faults_section(result: RunResult, steps: Sequence[Metrics]) -> str:
@@ -118,24 +122,29 @@ def _faults_section(result: RunResult, steps: Sequence[Metrics]) -> str:
 
 
 def _config_section(config: Mapping[str, Any]) -> str:
-    rows = [(f"`{section}`", _values(value)) for section, value in config.items()]
+    rows = [(f"`{section}`", _plain(value)) for section, value in config.items()]
     return "## Configuration\n\n" + table(["section", "values"], rows)
 
 
-def _values(value: Any) -> str:
-    if not isinstance(value, Mapping):
-        return str(value)
-    return ", ".join(f"{name} {item!r}" for name, item in value.items())
+def _plain(value: Any) -> str:
+    """A value of JSON as a person writes it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _machine_section(manifest: Mapping[str, Any]) -> str:
+    machine = dict(manifest["machine"])
+    memory, load = machine.pop("memory_bytes"), machine.pop("load_1_minute")
     rows = [
         *((name, text) for name, text in manifest["versions"].items()),
-        *((name.replace("_", " "), value) for name, value in manifest["machine"].items()),
+        *((name.replace("_", " "), value) for name, value in machine.items()),
+        ("memory", f"{memory / 2**30:.1f} GiB"),
+        ("load at the start, mean of a minute", f"{load:.2f}"),
         ("engine", f"{manifest['engine']['name']}: {manifest['engine']['reason']}"),
         ("model SHA-256", manifest["model"]["sha256"]),
-        *((f"data {name}", value) for name, value in manifest["data"].items()),
+        *((f"data {name}", _plain(value)) for name, value in manifest["data"].items()),
         ("bit for bit repeatable here", "yes" if manifest["deterministic"] else "no"),
-        ("git", manifest["git"] or "not a checkout"),
+        ("git", _plain(manifest["git"] or "not a checkout")),
     ]
     return "## Versions and machine\n\n" + table(["", ""], rows)

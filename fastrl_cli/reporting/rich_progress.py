@@ -46,8 +46,8 @@ class RichReporter:
         finally:
             self._phase = outer
 
-    def example(self, *, question: str, pictures: str, response: str, gold: str, correct: bool) -> None:
-        text = example_text(question=question, pictures=pictures, response=response, gold=gold, correct=correct)
+    def example(self, *, question: str, response: str, gold: str, correct: bool) -> None:
+        text = example_text(question=question, response=response, gold=gold, correct=correct)
         self._console.print(Panel(Text(text), title="one problem before training", title_align="left", expand=False))
 
     def begin(self, total_steps: int, first_step: int = 0) -> None:

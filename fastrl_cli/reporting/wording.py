@@ -1,8 +1,29 @@
-"""The lines a person reads, made from metrics. Pure functions of their arguments."""
+"""The lines a person reads."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
 from fastrl_cli.reporting.metrics import PHASES, Metrics
+
+
+def program() -> str:
+    """How this program was called, so that a command which it prints can be pasted as it stands."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m fastrl_cli"
+    if called.name != "fastrl" or not called.is_file():
+        return "fastrl"
+    on_path = shutil.which("fastrl")
+    return "fastrl" if on_path is not None and called.samefile(on_path) else str(called)
+
+
+def resume_command(run_dir: Path | str) -> str:
+    """The command that goes on with a run."""
+    return f"{program()} train --resume {shlex.quote(str(run_dir))}"
 
 
 def clock(seconds: float) -> str:
@@ -72,8 +93,8 @@ def evaluation_text(metrics: Metrics) -> str:
     return f"evaluation after step {metrics['step']:.0f}: " + ", ".join(parts)
 
 
-def example_text(*, question: str, pictures: str, response: str, gold: str, correct: bool) -> str:
+def example_text(*, question: str, response: str, gold: str, correct: bool) -> str:
     """A problem and the model's answer, a labelled line each."""
-    rows = [("problem", question), ("picture", pictures), ("model", response), ("gold", gold)]
+    rows = [("problem", question), ("model", response), ("gold", gold)]
     rows.append(("verdict", "right" if correct else "wrong"))
     return "\n".join(f"  {label:<8} {text.strip()}" for label, text in rows if text.strip())

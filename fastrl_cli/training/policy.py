@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fastrl_cli.config.model import ModelConfig, OptimizerConfig
+from fastrl_cli.errors import DivergedError
 from fastrl_cli.models.positions import position_axes, prompt_positions
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.rollout.rollout import Sampling, TokenIds
@@ -135,6 +136,15 @@ class Policy:
     def discard_gradient(self) -> None:
         """Forget the gradient of a skipped optimiser step."""
         self.optimizer.zero_grad()
+
+    def check_finite(self) -> None:
+        """Raise DivergedError where a weight is not finite."""
+        for name, parameter in self.module.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise DivergedError(
+                    f"after {self.updates} optimiser steps {name} has weights that are not finite, so nothing was "
+                    "saved of them; the newest checkpoint stands. Lower optimizer.learning_rate."
+                )
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Named weights, as `state_dict` names them, for an engine."""

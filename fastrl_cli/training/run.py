@@ -17,6 +17,7 @@ import torch
 from fastrl_cli.config.export import to_yaml
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.data.load import QuestionSets, load_questions
+from fastrl_cli.data.marks import IMAGE_MARK
 from fastrl_cli.evaluation.validate import Evaluation, Validator
 from fastrl_cli.models.load import model_folder
 from fastrl_cli.reporting.manifest import build_manifest, command_line, hash_fingerprints, hash_weights
@@ -131,7 +132,8 @@ def prepare_directory(run: Run, checkpoint: Checkpoint | None, *, resumed: bool)
     if not run.accelerator.is_main_process:
         return
     config = run.config.model_copy(update={"run_dir": str(run.directory.path)})
-    run.directory.create(to_yaml(config), manifest(run))
+    run.directory.create(to_yaml(config), manifest(run), resumed=resumed)
+    run.reporter.line(f"run directory: {run.directory.path}")
     step = checkpoint.step if checkpoint else 0
     resume_at = step if resumed else None
     run.steps = MetricsFile(run.directory.metrics, resume_at=resume_at)
@@ -178,7 +180,12 @@ def train_steps(run: Run) -> bool:
     config, trainer, reporter = run.config, run.trainer, run.reporter
     if trainer.step_number == 0 and config.eval.at_start:
         show_example(run, evaluate(run))
-    reporter.begin(run.total_steps, trainer.step_number)
+    elif trainer.step_number > 0 and is_due(config.eval.every, trainer.step_number):
+        evaluate(run)  # the run ended between this step's checkpoint and its evaluation
+    if trainer.step_number < run.total_steps:
+        reporter.begin(run.total_steps, trainer.step_number)
+    else:
+        reporter.line(f"all {run.total_steps} steps are done; batch.steps=NUMBER sets another last one")
     with interrupt_flag(reporter) as interrupted, watched(run):
         while trainer.step_number < run.total_steps:
             metrics, groups, selection = trainer.step()
@@ -240,8 +247,9 @@ def interrupt_flag(reporter: Reporter) -> Iterator[list[int]]:
 
 
 def save(run: Run) -> None:
-    """Write a checkpoint; the other ranks wait."""
+    """Write a checkpoint; the other ranks wait. Raises DivergedError, and writes none, where a weight is not finite."""
     trainer = run.trainer
+    trainer.policy.check_finite()
     if run.accelerator.is_main_process:
         tensors = {"policy": trainer.policy.state_dict(), "random": random_states()}
         with run.reporter.phase("writing a checkpoint"):
@@ -252,8 +260,10 @@ def save(run: Run) -> None:
 
 
 def evaluate(run: Run) -> Evaluation | None:
-    """Accuracy on the validation questions, written down and shown."""
-    if run.validator is None:
+    """Accuracy on the validation questions, written down and shown; None where there are none, or where this step was
+    evaluated before the run was resumed."""
+    is_done = run.evaluations is not None and run.evaluations.last_step == run.trainer.step_number
+    if run.validator is None or total([is_done], run.accelerator)[0]:
         return None
     with run.reporter.phase("evaluating"):
         evaluation = run.validator.run(run.parts.engine)
@@ -269,11 +279,8 @@ def show_example(run: Run, evaluation: Evaluation | None) -> None:
     if evaluation is None:
         return
     rollout = evaluation.rollouts[0]
-    kind = rollout.sample.columns.get("kind", "")
-    pictures = f"{len(rollout.sample.images)} picture{'s' if len(rollout.sample.images) != 1 else ''} {kind}".strip()
     run.reporter.example(
-        question=rollout.sample.question,
-        pictures=pictures if rollout.sample.images else "",
+        question=rollout.sample.question.replace(IMAGE_MARK, "[picture]"),
         response=rollout.text,
         gold=rollout.sample.answer,
         correct=bool(rollout.reward and rollout.reward.accuracy),

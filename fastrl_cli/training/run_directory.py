@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from fastrl_cli.errors import MissingError, UsageError
+from fastrl_cli.reporting.wording import resume_command
 
 CONFIG = "config.resolved.yaml"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 REPORT = "report.md"
+CHANGES_ON_RESUME = ("started", "command", "engine", "versions", "machine", "git")
+"""What a manifest records again each time that its run goes on."""
 MIN_FREE_BYTES = 64 * 2**20
 
 
@@ -48,11 +51,16 @@ class RunDirectory:
     def report(self) -> Path:
         return self.path / REPORT
 
-    def create(self, config_text: str, manifest: Mapping[str, Any]) -> None:
-        """Make the directory and write what is known before the first step. Files of a run that goes on stay."""
+    def create(self, config_text: str, manifest: Mapping[str, Any], *, resumed: bool) -> None:
+        """Make the directory and write what is known before the first step. The files of a run that goes on stay; its
+        manifest gets an entry in `resumed`."""
         for folder in (self.path, self.path / "rollouts", self.path / "checkpoints"):
             folder.mkdir(parents=True, exist_ok=True)
         write_text(self.config, config_text)
+        if resumed:
+            first = json.loads(self.manifest.read_text(encoding="utf-8"))
+            now = {name: manifest[name] for name in CHANGES_ON_RESUME}
+            manifest = {**first, "resumed": [*first.get("resumed", ()), now]}
         write_text(self.manifest, json.dumps(manifest, indent=2) + "\n")
 
 
@@ -74,7 +82,7 @@ def check_new(path: Path) -> None:
         raise UsageError(f"run_dir {path} is a file: name a directory that is empty or does not exist yet")
     if path.is_dir() and any(path.iterdir()):
         raise UsageError(
-            f"run_dir {path} is not empty: name another, or go on with the run in it: fastrl train --resume {path}"
+            f"run_dir {path} is not empty: name another, or go on with the run in it: {resume_command(path)}"
         )
     check_writable(path)
 

@@ -48,7 +48,7 @@ def environment(**variables: str) -> dict[str, str]:
 def fastrl(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> Done:
     """Run a command to its end."""
     done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, cwd=cwd, env=environment(**variables), timeout=500
+        command(*arguments), capture_output=True, text=True, cwd=cwd, env=environment(**variables), timeout=1200
     )
     return Done(done.returncode, done.stdout, done.stderr)
 

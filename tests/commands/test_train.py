@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from safetensors.torch import load_file
@@ -138,7 +143,7 @@ def test_an_interrupt_saves_and_prints_how_to_go_on(tmp_path: Path, number: sign
     process.send_signal(number)
     _, stderr = process.communicate(timeout=200)
     assert process.returncode == 130, stderr
-    assert f"fastrl train --resume {run_dir}" in stderr
+    assert f"train --resume {run_dir}" in stderr
     done = len(metrics.read_bytes().splitlines())
     assert (run_dir / "checkpoints" / f"step_{done:06d}").is_dir()
 
@@ -153,6 +158,41 @@ def test_a_run_without_a_checkpoint_starts_again_at_step_0(whole_run, tmp_path: 
     assert resumed.code == 0, resumed.stderr
     assert "starting again at step 0" in resumed.stderr
     assert comparable(other / "metrics.jsonl") == comparable(run_dir / "metrics.jsonl")
+
+
+def test_a_run_whose_weights_are_not_finite_ends_with_5_and_saves_none_of_them(tmp_path: Path):
+    run_dir = tmp_path / "run"
+    options = ("--run-dir", run_dir, "--steps", "1", "optimizer.learning_rate=1e308")
+    done = fastrl("train", "--engine", "transformers", *options, *SMALL)
+    assert done.code == 5 and "not finite" in done.stderr and done.stdout == ""
+    assert not list((run_dir / "checkpoints").glob("*"))
+
+
+def test_a_resume_makes_up_for_a_missing_evaluation_and_repeats_none(tmp_path: Path):
+    run_dir = tmp_path / "run"
+    train(run_dir, "--steps", "2", "eval.every=1", "checkpoint.every=1")
+    path = run_dir / "evaluations.jsonl"
+    whole, metrics = path.read_text(), (run_dir / "metrics.jsonl").read_text()
+    shutil.rmtree(run_dir / "checkpoints" / "step_000002")
+    for kept in (1, 2, 3):  # killed before the evaluation of step 1, before that of step 2, and not at all
+        path.write_text("".join(whole.splitlines(keepends=True)[:kept]))
+        assert fastrl("train", "--resume", run_dir, "--json").code == 0
+        assert [line["step"] for line in read_metrics(path)] == [0, 1, 2]
+    accuracies = [json.loads(line)["eval"]["accuracy"] for line in whole.splitlines()]
+    assert [line["eval/accuracy"] for line in read_metrics(path)] == accuracies
+    assert len((run_dir / "metrics.jsonl").read_text().splitlines()) == len(metrics.splitlines())
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    assert "--run-dir" in manifest["command"] and "--resume" not in manifest["command"]
+    assert ["--resume" in entry["command"] for entry in manifest["resumed"]] == [True] * 3
+
+
+def test_columns_that_json_does_not_know_are_recorded(tmp_path: Path):
+    other = {"when": datetime(2026, 1, 2), "price": Decimal("1.5"), "raw": b"x"}
+    rows = [{"question": f"{k}+{k}?", "answer": str(2 * k), **other} for k in range(6)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    train(tmp_path / "run", "--steps", "1", "--data", tmp_path / "train.parquet")
+    line = json.loads((tmp_path / "run" / "rollouts" / "step_000001.jsonl").read_text().splitlines()[0])
+    assert line["columns"]["when"].startswith("2026-01-02") and line["columns"]["price"] == "1.5"
 
 
 def test_a_run_directory_in_use_is_refused(whole_run):

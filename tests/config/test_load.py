@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -300,3 +303,44 @@ def test_the_defaults_and_presets_warn_about_nothing() -> None:
 
 def test_ars_is_on_by_default() -> None:
     assert isinstance(RunConfig().adaptive, ARSConfig) and isinstance(RunConfig().pruning, MDAPConfig)
+
+
+@pytest.mark.parametrize(
+    "text", ["batch: &a\n  rollouts: *a\n", "batch: &a\n  <<: *a\n", "a: " + "[" * 3000, "a: \0"], ids=ascii
+)
+def test_a_file_that_refers_to_itself_or_is_damaged_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(str(path))):
+        load_config(files=[path])
+
+
+def numeric_fields() -> list[str]:
+    """The dotted name of every number in the default configuration."""
+
+    def leaves(values: dict[str, object], prefix: str = "") -> Iterator[str]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from leaves(value, f"{prefix}{name}.")
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield prefix + name
+
+    return list(leaves(RunConfig().model_dump()))
+
+
+@pytest.mark.parametrize("name", numeric_fields())
+@pytest.mark.parametrize("value", ["-1", ".nan", ".inf", "-.inf", "99999999999999999999999999", "[1]", "x", "null"])
+def test_a_number_is_taken_and_usable_or_refused_by_name(name: str, value: str) -> None:
+    try:
+        config = load_config(overrides=[f"{name}={value}"], warn=lambda text: None)
+    except UsageError as error:
+        assert name in str(error)
+    else:
+        number = reduce(getattr, name.split("."), config)
+        assert number is None or isinstance(number, float) or abs(number) < 2**63
+
+
+@pytest.mark.parametrize("name", ["data.instruction", "data.system"])
+def test_a_prompt_text_with_a_picture_mark_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        load_config(overrides=[f"{name}='see <image>'"])

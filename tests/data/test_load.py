@@ -4,6 +4,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -226,16 +228,44 @@ def test_golds_that_do_not_parse_are_left_out_and_reported_by_row(tmp_path: Path
     assert "left out row 3: answer '\\\\frac{1}{'" in shown
 
 
+def test_rows_whose_question_or_answer_is_no_text_are_left_out_and_reported(tmp_path: Path) -> None:
+    table = {
+        "question": [["1+1?"], ["x"], ["2+2?"], None, ["3+3?"]],
+        "answer": [["2"], ["4"], ["5"], ["6"], None],
+    }
+    pq.write_table(pa.table(table), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="none of its 5 rows can be used"):
+        load(tmp_path / "train.parquet")
+    questions = [None, "", "  ", "0", "4?"]
+    path = write_jsonl(tmp_path / "train.jsonl", [{"question": question, "answer": 4} for question in questions])
+    sets = load(path)
+    assert [sample.question for sample in sets.train] == ["0", "4?"]
+    assert [(item.row, item.what) for item in sets.report.train.left_out] == [(k, "question") for k in range(3)]
+
+
+def test_a_question_that_is_only_a_picture_stays(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "train.parquet", [{"problem": "", "answer": "4", "images": [png()]}])
+    assert [sample.question for sample in load(path).train] == ["<image>"]
+
+
+@pytest.mark.parametrize("line", ['{"question": "a", "answer": 1', "[1]", '{"question": }', "\x00"])
+def test_a_damaged_line_of_json_is_named(tmp_path: Path, line: str) -> None:
+    path = write_jsonl(tmp_path / "train.jsonl", rows(3))
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(DataError, match=r"line 4 of train\.jsonl"):
+        load(path)
+
+
 def test_a_long_list_of_bad_golds_is_cut_in_the_report(tmp_path: Path) -> None:
     table = [{"question": "q", "answer": "" if k else "1"} for k in range(31)]
     shown = list(load(write_jsonl(tmp_path / "train.jsonl", table)).report)
     assert sum("left out row" in line for line in shown) == 10
-    assert "left out 20 more" in shown[-1]
+    assert "  left out 20 more rows" in shown
 
 
 def test_no_gold_at_all_is_an_error(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "train.jsonl", [{"question": "q", "answer": None, "label": "3"}] * 3)
-    with pytest.raises(DataError, match=r"none of its 3 answers.*row 0.*data\.columns\.answer"):
+    with pytest.raises(DataError, match=r"none of its 3 rows.*row 0.*data\.columns\.answer"):
         load(path)
     assert load(path, columns=ColumnsConfig(answer="label")).train[0].answer == "3"
 

@@ -103,3 +103,8 @@ def test_c2_11_theta_is_symmetric_bounded_and_zero_on_the_diagonal(responses: li
     assert (intersection >= 0).all()
     assert (intersection <= union).all()
     assert np.array_equal(intersection.diagonal(), union.diagonal())
+
+
+def test_windows_longer_than_any_response_are_none() -> None:
+    intersection, union = overlaps(ngram_sets(arrays([[1, 2, 3], []]), 2**31 - 1))
+    assert not intersection.any() and not union.any()

@@ -33,7 +33,7 @@ EVALUATION = {
 def tell(reporter: Reporter) -> None:
     reporter.line("engine transformers: vLLM is [bold]not[/bold] installed")
     reporter.warn("no spread")
-    reporter.example(question="How long?", pictures="1 picture", response="\\boxed{3}", gold="4", correct=False)
+    reporter.example(question="How long?", response="\\boxed{3}", gold="4", correct=False)
     reporter.evaluation(EVALUATION)
     reporter.begin(10, first_step=2)
     with reporter.phase("generate"):

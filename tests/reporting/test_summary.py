@@ -216,7 +216,7 @@ def test_questions_are_counted_without_reading_them(tmp_path: Path) -> None:
     def count(*overrides: str) -> int | None:
         return count_questions(load_config(overrides=overrides))
 
-    (tmp_path / "train.jsonl").write_text('{"question": "a"}\n\n{"question": "b"}\n')
+    (tmp_path / "train.jsonl").write_text('{"question": "a", "answer": "1"}\n\n{"question": "b", "answer": "2"}\n')
     assert count(f"data.path={tmp_path}") == 2
     assert count(f"data.path={tmp_path}/train.jsonl", "data.limit=1") == 1
     assert count("data.path=someone/some-data") is None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fastrl_cli.errors import DivergedError
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.rollout.rollout import TokenIds
 from fastrl_cli.training.policy import Policy
@@ -151,3 +152,11 @@ def test_entropy_is_that_of_the_tempered_distribution(make_policy: Callable[...,
     distribution = torch.distributions.Categorical(logits=policy.model(ids).logits[0, -1].float() / 0.6)
     first_tokens = np.cumsum([0, *packed.lengths[:-1]])
     torch.testing.assert_close(entropy[first_tokens[0]], distribution.entropy(), atol=1e-4, rtol=0)
+
+
+def test_weights_that_are_not_finite_are_found(make_policy) -> None:
+    policy = make_policy("llama")
+    policy.check_finite()
+    next(policy.model.parameters()).data[0, 0] = float("nan")
+    with pytest.raises(DivergedError, match="not finite"):
+        policy.check_finite()

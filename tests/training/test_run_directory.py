@@ -43,5 +43,5 @@ def test_only_a_run_can_be_resumed(tmp_path: Path):
         check_resumable(tmp_path / "none")
     with pytest.raises(UsageError, match=r"config\.resolved\.yaml and manifest\.json missing"):
         check_resumable(tmp_path)
-    RunDirectory(tmp_path).create("seed: 0\n", {"a": 1})
+    RunDirectory(tmp_path).create("seed: 0\n", {"a": 1}, resumed=False)
     check_resumable(tmp_path)

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train test test-slow check install figures clean
+.PHONY: train test test-slow check install clean
 
 train: $(STAMP)
 	$(BIN)/fastrl train

@@ -271,3 +271,28 @@ def test_row_44_the_first_line_comes_before_anything_heavy(arguments: list[str],
     assert done.returncode != 0
     assert done.stderr.splitlines()[0].startswith(("fastrl 0.", "evaluating", "measuring"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_streams_that_are_closed_from_the_start_are_no_failure(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    streams = {number: tmp_path / f"{number}" for number in (1, 2)}
+    redirections = " ".join(f"{number}>{path}" for number, path in streams.items())
+    shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
+    command = f"{sys.executable} -m fastrl_cli train --dry-run --json {redirections} {shut}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, timeout=120)
+    assert done.returncode == 0
+    written = streams[1].read_text()
+    if 1 in closed:
+        assert written == ""
+    else:
+        assert json.loads(written)["dry_run"] is True
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]], ids=str)
+def test_a_reader_that_goes_away_is_no_failure(option: list[str]) -> None:
+    command = [sys.executable, "-m", "fastrl_cli", "train", "--dry-run", *option]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writer)
+    assert done.returncode == 0 and "Error" not in done.stderr

@@ -136,7 +136,7 @@ def measure(size: int, steps: int, deadline: float | None, reporter: Reporter) -
             if number > WARM_UP_STEPS and deadline is not None and time.monotonic() > deadline:
                 break
             for name, trainer in trainers.items():
-                metrics, _, _ = trainer.step()
+                metrics = trainer.step().metrics
                 reporter.line(f"{size}² {name} step {number + 1}: {metrics['step_seconds']:.2f} s")
                 if number >= WARM_UP_STEPS:
                     lines[name].append(metrics)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from fastrl_cli.errors import FastRLError, MissingError, first_line
+from fastrl_cli.errors import FastRLError, MissingError, UsageError, first_line
 from fastrl_cli.reporting.jsonable import sanitize
 from fastrl_cli.reporting.progress import Reporter, make_reporter
 from fastrl_cli.reporting.wording import resume_command
@@ -72,6 +72,7 @@ def execute(command: Callable[[Session], Outcome], *, as_json: bool, debug: bool
     """Run a command, print its result on stdout, and return the exit code. Of several processes only the first prints
     a result."""
     session = Session()
+    open_missing_streams()
     stdout = reserve_stdout()
     try:
         outcome = command(session)
@@ -88,6 +89,19 @@ def execute(command: Callable[[Session], Outcome], *, as_json: bool, debug: bool
         return report_failure(error, session.run_dir, debug=debug)
 
 
+def open_missing_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr a mute one. The next file it opens would else get
+    its number, and what is meant for one would reach the other."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def reserve_stdout() -> TextIO:
     """The real stdout, for the result alone. Whatever else this process or its children write to stdout goes to stderr
     from here on, to the very end: libraries print there from Python, from C, and while they shut down."""
@@ -98,14 +112,25 @@ def reserve_stdout() -> TextIO:
 
 
 def print_result(result: Result, stdout: TextIO, *, as_json: bool) -> None:
-    """One JSON document, numbers that are not finite as null; or a table."""
+    """One JSON document, numbers that are not finite as null; or a table. A reader that went away, as `head` does, is
+    no failure of the command."""
+    with suppress(BrokenPipeError):
+        _write_result(result, stdout, as_json=as_json)
+        stdout.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())  # so that closing it does not fail once more
+
+
+def _write_result(result: Result, stdout: TextIO, *, as_json: bool) -> None:
     if as_json:
         stdout.write(json.dumps(sanitize(result.document()), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         from rich.console import Console
 
-        Console(file=stdout, highlight=False, markup=False).print(result.render())
-    stdout.flush()
+        console = Console(file=stdout, highlight=False, markup=False)
+        with console.capture() as table:
+            console.print(result.render())
+        stdout.write(table.get())
 
 
 def report_failure(error: Exception, run_dir: Path | None, *, debug: bool) -> int:
@@ -135,6 +160,8 @@ def as_known(error: Exception) -> FastRLError:
         )
     if isinstance(error, OSError) and error.errno in _NO_PERMISSION:
         return MissingError(f"no permission{_at(error)}. Change its permissions, or write elsewhere with --run-dir.")
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return UsageError(f"a name is too long for the file system{_at(error)}. Give a shorter one.")
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return MissingError(
             "out of memory. Lower model.tokens_per_micro_batch, batch.questions_per_step or data.max_pixels, set "

@@ -24,8 +24,11 @@ from fastrl_cli.errors import UsageError
 
 Warn = Callable[[str], None]
 
-CHANGEABLE = ("batch.steps", "batch.epochs", "eval.", "checkpoint.", "log.", "faults.", "threads")
-"""What may differ when a run goes on."""
+CHANGEABLE = (
+    "batch.steps", "batch.epochs", "eval.", "checkpoint.", "log.", "faults.", "threads", "optimizer.learning_rate",
+)  # fmt: skip
+"""What may differ when a run goes on: what does not touch its steps, and the learning rate, so that a run that
+diverged can go on with a lower one."""
 
 
 def load_config(
@@ -75,7 +78,7 @@ def _validated(layers: Sequence[Layer], warn: Warn = lambda _: None) -> RunConfi
     origins: dict[str, str] = {}
     for layer in layers:
         values = merge(values, layer.values)
-        origins |= layer.origins
+        origins = _overlaid(origins, layer.origins)
     truths = [
         wrong_value(path, value, "must not be true or false", origin=origins.get(path))
         for path, value in _misplaced_truths(values)
@@ -91,6 +94,18 @@ def _validated(layers: Sequence[Layer], warn: Warn = lambda _: None) -> RunConfi
     for sentence in checks.warnings(config):
         warn(sentence)
     return config
+
+
+def _overlaid(origins: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
+    """Where each name was last written: a section written whole hides where its fields were, a field is a place in its
+    section that was written now."""
+    hidden = tuple(f"{name}." for name in above)
+    merged = {name: origin for name, origin in origins.items() if not name.startswith(hidden)}
+    for name, origin in above.items():
+        section = name
+        while section := section.rpartition(".")[0]:
+            merged[section] = origin
+    return merged | dict(above)
 
 
 def _preset_layers(preset: str | None, algorithm: str | None) -> Iterator[Layer]:

@@ -70,7 +70,8 @@ def evaluate_run(model: str, *, benchmark: str, reporter: Reporter) -> EvalResul
     accelerator = make_accelerator(config)
     parts = load_model_parts(config, model_path, accelerator, reporter)
     try:
-        validator = make_validator(config, questions, parts, AccuracyFormatReward(config.reward), accelerator)
+        reward = AccuracyFormatReward(config.reward, parts.processing.prefill)
+        validator = make_validator(config, questions, parts, reward, accelerator)
         if validator is None:
             raise DataError(f"{config.data.path} has no split {config.data.validation_split!r} to evaluate on")
         with reporter.phase("evaluating"):

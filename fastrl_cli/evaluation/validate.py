@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -96,14 +96,16 @@ class Validator:
         return Evaluation(metrics, rollouts, len(self.samples) - len(rollouts) // self.rollouts)
 
     def metrics(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Means over the questions; a rollout whose grading failed counts as wrong."""
+        """Means over the questions; one that cannot be used and a rollout whose grading failed count as wrong."""
         asked = len(self.samples) * self.rollouts
         right = sum(rollout.reward.accuracy for rollout in rollouts if rollout.reward)
         low, high = wilson_interval(right / asked, len(self.samples))
-        kinds: dict[str, list[float]] = defaultdict(list)
-        for rollout in rollouts:
-            if isinstance(kind := rollout.sample.columns.get("kind"), str):
-                kinds[kind].append(rollout.reward.accuracy if rollout.reward else 0.0)
+        kind_of = {s.id: kind for s in self.samples if isinstance(kind := s.columns.get("kind"), str)}
+        asked_of = Counter(kind_of.values())
+        right_of = {
+            kind: sum(r.reward.accuracy for r in rollouts if r.reward and kind_of.get(r.sample.id) == kind)
+            for kind in asked_of
+        }
         well_formed = sum(rollout.reward.parts.get("format", 0.0) > 0 for rollout in rollouts if rollout.reward)
         unparsed = sum(not rollout.reward.details.get("extraction") for rollout in rollouts if rollout.reward)
         return {
@@ -116,5 +118,8 @@ class Validator:
             "eval/truncated_fraction": float(np.mean([r.generation.finish_reason == "length" for r in rollouts])),
             "eval/questions": float(len(self.samples)),
             "eval/rollouts": float(self.rollouts),
-            **{f"eval/kind/{kind}": float(np.mean(values)) for kind, values in sorted(kinds.items())},
+            **{
+                f"eval/kind/{kind}": right_of[kind] / (count * self.rollouts)
+                for kind, count in sorted(asked_of.items())
+            },
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -148,7 +149,7 @@ def _named(image: EncodedImage) -> str:
 
 
 def _unreadable(image: EncodedImage, sample_id: str, error: Exception) -> BadImageError:
-    reason = first_sentence(error)
+    reason = re.sub(r" <_io\.BytesIO object at \w+>", "", first_sentence(error))
     return BadImageError(
         sample_id,
         f"{_named(image)} ({len(image.data)} bytes) cannot be read: {reason} Replace the picture or remove the row.",

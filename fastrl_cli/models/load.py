@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,11 @@ def is_multimodal(architecture: Any) -> bool:
     return getattr(architecture, "vision_config", None) is not None
 
 
-def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedModel:
-    """The model with float32 weights. Raises DataError where the folder or hub id holds no usable one."""
+def load_policy_model(
+    config: ModelConfig, device: torch.device, warn: Callable[[str], None] = lambda _: None
+) -> PreTrainedModel:
+    """The model with float32 weights. `warn` is told of tensors that the model has no place for. Raises DataError where
+    the folder or hub id holds no usable one."""
     check_model_folder(config.path)
     cure()
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -75,6 +79,17 @@ def load_policy_model(config: ModelConfig, device: torch.device) -> PreTrainedMo
         raise DataError(
             f"model {config.path}: its weights lack {len(names)} of the {type(model).__name__}'s tensors, {names[0]} "
             "among them, which would be random. Give the folder of a whole model."
+        )
+    if report["unexpected_keys"]:
+        names = sorted(report["unexpected_keys"])
+        warn(
+            f"model {config.path}: its folder holds {len(names)} tensors that a {type(model).__name__} of its "
+            f"config.json has no place for, {names[0]} among them; they are left out"
+        )
+    broken = next((name for name, tensor in model.named_parameters() if not tensor.isfinite().all()), None)
+    if broken is not None:
+        raise DataError(
+            f"model {config.path}: {broken} has values that are not finite. Give the folder of a sound model."
         )
     loaded: PreTrainedModel = model.to(device)
     return loaded

@@ -25,6 +25,7 @@ from fastrl_cli.models.images import BoundedCache, SizeRule, decode, resized_siz
 from fastrl_cli.models.load import model_path
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.models.torchvision_cure import cure
+from fastrl_cli.rewards.format import prefilled
 
 if TYPE_CHECKING:
     import torch
@@ -153,6 +154,11 @@ class Processing:
             return None
         return self._features.get(tuple(image.data for image in sample.images), lambda: self._make_features(sample))
 
+    @cached_property
+    def prefill(self) -> str:
+        """The opening tag of the reasoning where the chat template writes it for the model; else empty."""
+        return prefilled(self._chat_text("?"))
+
     def decode(self, token_ids: Sequence[int] | NDArray[np.int32]) -> str:
         """The text of `token_ids`, special tokens left out."""
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
@@ -161,13 +167,17 @@ class Processing:
         """Write tokenizer, processor with the limits of the pictures' sizes, and chat template."""
         (self.processor or self.tokenizer).save_pretrained(folder)
 
-    def _checked_question(self, sample: Sample) -> str:
-        pictures = len(sample.images)
-        if pictures and not self.is_multimodal:
+    def check_pictures(self, sample: Sample) -> None:
+        """Raise DataError for pictures given to a model of text."""
+        if sample.images and not self.is_multimodal:
             raise DataError(
-                f"sample {sample.id} has {pictures} picture(s), but the model takes text only. "
+                f"sample {sample.id} has {len(sample.images)} picture(s), but the model takes text only. "
                 "Choose a vision-language model (--model), or data without pictures (--data)."
             )
+
+    def _checked_question(self, sample: Sample) -> str:
+        self.check_pictures(sample)
+        pictures = len(sample.images)
         question = with_marks(sample.question, pictures)
         if (marks := question.count(IMAGE_MARK)) > pictures:
             raise BadQuestionError(

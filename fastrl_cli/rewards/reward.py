@@ -46,9 +46,9 @@ class ScoredRollouts:
 class AccuracyFormatReward:
     """accuracy (0 or 1) + format (0 or `format_weight`), as in EasyR1's math reward, with the grader of this package.
 
-    `prefill` is the opening tag that the chat template has already written (`format.prefilled`)."""
+    `prefill` is the opening tag that the model's chat template has already written (`format.prefilled`)."""
 
-    def __init__(self, config: RewardConfig, prefill: str = "") -> None:
+    def __init__(self, config: RewardConfig, prefill: str) -> None:
         self.format_weight = config.format_weight
         self.prefill = prefill
         self.grader = Grader(config.workers, config.timeout_seconds)

@@ -44,6 +44,8 @@ class InformativeBatch(Generic[T]):
         self._needed = needed
         self._max_rounds = max_rounds
         self.kept: list[T] = []
+        self.set_aside: list[T] = []
+        """Groups without spread, and those beyond `needed`."""
         self.rounds = 0
         self.drawn = 0
         self.informative = 0
@@ -61,7 +63,9 @@ class InformativeBatch(Generic[T]):
 
     def add(self, groups: Sequence[T], accuracies: Sequence[Sequence[float]]) -> None:
         """The groups of one round, with the accuracy of each of their rollouts."""
-        self.kept += keep_informative(groups, accuracies, self._needed - len(self.kept))
+        kept = keep_informative(groups, accuracies, self._needed - len(self.kept))
+        self.kept += kept
+        self.set_aside += [group for group in groups if group not in kept]
         self.rounds += 1
         self.drawn += len(groups)
         self.informative += sum(map(has_spread, accuracies))

@@ -68,7 +68,9 @@ class ModelParts:
 def load_model_parts(config: RunConfig, model_path: str, accelerator: Accelerator, reporter: Reporter) -> ModelParts:
     """Load the model at `model_path`, which is the configured one or a checkpoint of it, and start its engine."""
     with reporter.phase("loading the model"):
-        model = load_policy_model(config.model.model_copy(update={"path": model_path}), accelerator.device)
+        model = load_policy_model(
+            config.model.model_copy(update={"path": model_path}), accelerator.device, reporter.warn
+        )
         data = within_positions(config, model.config.get_text_config().max_position_embeddings, reporter)
         processing = Processing.load(model_path, data)
     with reporter.phase("starting the engine"):
@@ -151,7 +153,7 @@ def make_trainer(
         parts.processing,
         parts.engine,
         sampling,
-        AccuracyFormatReward(config.reward),
+        AccuracyFormatReward(config.reward, parts.processing.prefill),
         accelerator,
         faults,
         seed=config.seed,

@@ -6,6 +6,7 @@ written last)."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,8 @@ from fastrl_cli.errors import DataError
 FILES = Path("trainer/files.json")
 STATE = Path("trainer/state.json")
 TENSORS = Path("trainer/tensors.pt")
+NO_SPACE_BYTES = 2**20
+"""A disk with less free space than this counts as full."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,18 @@ def write_checkpoint(
         (beside / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
         torch.save(tensors, beside / TENSORS)
         files = sorted(path for path in beside.rglob("*") if path.is_file())
+        for path in files:
+            path.chmod(beside.stat().st_mode & 0o666)  # safetensors writes for the owner alone, whatever the umask
         listing = {str(path.relative_to(beside)): [path.stat().st_size, _digest(path)] for path in files}
         (beside / FILES).write_text(json.dumps(listing, indent=1), encoding="utf-8")
         for path in [*files, beside / FILES]:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
+        is_full = shutil.disk_usage(folder.parent).free < NO_SPACE_BYTES
         shutil.rmtree(beside, ignore_errors=True)
+        if is_full and isinstance(error, Exception):  # torch and safetensors have errors of their own for it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(beside, folder)
@@ -107,6 +115,8 @@ def damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint; None where every listed file is there with its size and hash."""
     try:
         listing = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        if missing := {str(STATE), str(TENSORS)} - set(listing):
+            return f"{FILES} does not list {' and '.join(sorted(missing))}"
         for name, (size, digest) in listing.items():
             path = folder / name
             if not path.is_file():
@@ -116,6 +126,15 @@ def damage(folder: Path) -> str | None:
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return f"{FILES} cannot be read ({type(error).__name__})"
     return None
+
+
+def set_aside_after(run_dir: Path, step: int) -> None:
+    """Rename the checkpoints of steps after `step`, all of them damaged where a run goes on from `step`: a later one of
+    the same name, or the rule that keeps the newest, would else take them for sound."""
+    for folder in (run_dir / "checkpoints").glob("step_??????"):
+        if int(folder.name.removeprefix("step_")) > step:
+            shutil.rmtree(aside := folder.with_name(f"{folder.name}.damaged"), ignore_errors=True)
+            os.replace(folder, aside)
 
 
 def newest_whole(run_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:

@@ -60,8 +60,8 @@ class Collector:
         self.overlong_is_error = overlong_is_error
 
     def check_questions(self) -> None:
-        """Before anything is written: every prompt where a long one is an error, else the first few, of which one must
-        give a prompt and decoded pictures. Raises DataError."""
+        """Before anything is written: `check_usable`, and every prompt where a long one is an error. Raises
+        DataError."""
         for sample in self.questions if self.overlong_is_error else ():
             try:
                 self.processing.prompt(sample)
@@ -69,15 +69,7 @@ class Collector:
                 raise
             except UnusableSampleError:
                 continue
-        trouble: UnusableSampleError | None = None
-        for sample in self.questions[:QUESTIONS_TRIED]:
-            try:
-                self.processing.prompt(sample)
-                self.processing.images(sample)
-                return
-            except UnusableSampleError as error:
-                trouble = error
-        raise DataError(f"none of the first {QUESTIONS_TRIED} questions can be used; the last: {trouble}")
+        check_usable(self.questions, self.processing)
 
     def draw(self, count: int) -> list[DrawnQuestion]:
         """The next `count` questions that give a prompt. One that does not is counted, and the next takes its place.
@@ -158,6 +150,24 @@ class Collector:
             by_draw[rollout.draw].append(rollout)
         ordered = [RolloutGroup(question, by_draw[question.draw]) for question in drawn]
         return [group for group in ordered if len(group.rollouts) >= 2]
+
+
+def check_usable(questions: Sequence[Sample], processing: Processing) -> None:
+    """Raise DataError where a question has a picture and the model takes none, or where none of the first questions
+    gives a prompt and decoded pictures."""
+    if not processing.is_multimodal:
+        for sample in questions:
+            processing.check_pictures(sample)
+    trouble: UnusableSampleError | None = None
+    for sample in questions[:QUESTIONS_TRIED]:
+        try:
+            processing.prompt(sample)
+            processing.images(sample)
+            return
+        except UnusableSampleError as error:
+            trouble = error
+    tried = min(len(questions), QUESTIONS_TRIED)
+    raise DataError(f"none of the first {tried} questions of {questions[0].source} can be used; the last: {trouble}")
 
 
 def permute_rewards(groups: Sequence[RolloutGroup], seed: int) -> None:

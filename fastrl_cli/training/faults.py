@@ -47,6 +47,11 @@ class Faults:
         elif done:
             self._in_a_row = 0
 
+    @property
+    def is_diverging(self) -> bool:
+        """True while the latest update was skipped."""
+        return self._in_a_row > 0
+
     def stop_if_diverged(self) -> None:
         """Raises DivergedError where the step was one non-finite step too many in a row."""
         if self._in_a_row >= self._max_non_finite:

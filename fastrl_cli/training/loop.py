@@ -4,7 +4,7 @@ else in the program knows this order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -24,6 +24,17 @@ from fastrl_cli.training.update import BatchUpdate, KeptBatch, UpdateStats
 from fastrl_cli.training.watchdog import Watchdog
 
 Metrics = dict[str, float]
+
+
+class Step(NamedTuple):
+    """What a step leaves."""
+
+    metrics: Metrics
+    groups: Sequence[RolloutGroup]
+    selection: Selection
+    """Of `groups`."""
+    set_aside: Sequence[RolloutGroup]
+    """Groups that dynamic sampling generated and left out of the batch."""
 
 
 class Trainer:
@@ -47,15 +58,15 @@ class Trainer:
         self.step_number = 0
         self.watchdog: Watchdog | None = None
 
-    def step(self) -> tuple[Metrics, Sequence[RolloutGroup], Selection]:
+    def step(self) -> Step:
         """One batch of questions, from drawing to new weights in the engine."""
         self.step_number += 1
         clock = PhaseClock(self.reporter, self.watchdog)
         n = self.adaptive.next_n()
         version = self.policy.updates
-        groups, rounds = self.collect(n, clock)
+        groups, set_aside, rounds = self.collect(n, clock)
         with clock.phase("advantage"):
-            for group in groups:
+            for group in (*groups, *set_aside):
                 group.set_advantages(self.config.algorithm.advantage_eps)
         with clock.phase("select"):
             selection = self.select(groups)
@@ -64,23 +75,24 @@ class Trainer:
             self.sync()
         self.adaptive.observe(self.step_number, selection.counts)
         self.faults.updates(stats.updates, stats.skipped)
-        metrics = self.metrics(n, version, groups, selection, stats) | rounds | clock.metrics()
+        metrics = self.metrics(n, version, [*groups, *set_aside], selection, stats) | {"dynamic/rounds": rounds}
+        metrics |= {"dynamic/dropped_groups": float(len(set_aside))} | clock.metrics()
         metrics["tokens_per_second"] = metrics["tokens/generated"] / metrics["step_seconds"]
-        return metrics, groups, selection
+        return Step(metrics, groups, selection, set_aside)
 
-    def collect(self, n: int, clock: PhaseClock) -> tuple[list[RolloutGroup], Metrics]:
-        """The step's scored groups. With dynamic sampling, groups without spread of accuracy are set aside and other
-        questions drawn for them, for a bounded number of rounds; then the step goes on with what it has."""
+    def collect(self, n: int, clock: PhaseClock) -> tuple[list[RolloutGroup], list[RolloutGroup], float]:
+        """The step's scored groups, those set aside, and the rounds of generation. With dynamic sampling, groups
+        without spread of accuracy are set aside and other questions drawn for them, for a bounded number of rounds;
+        then the step goes on with what it has."""
         wanted = self.config.batch.questions_per_step
         dynamic = self.config.algorithm.dynamic_sampling
         if dynamic is None:
-            return self.round(wanted, n, clock), {"dynamic/rounds": 1.0, "dynamic/dropped_groups": 0.0}
+            return self.round(wanted, n, clock), [], 1.0
         batch = InformativeBatch[RolloutGroup](wanted, dynamic.max_rounds)
         while count := batch.to_draw():
             groups = self.round(count, n, clock)
             batch.add(groups, [group.accuracies for group in groups])
-        dropped = float(batch.drawn - len(batch.kept))
-        return batch.kept, {"dynamic/rounds": float(batch.rounds), "dynamic/dropped_groups": dropped}
+        return batch.kept, batch.set_aside, float(batch.rounds)
 
     def round(self, count: int, n: int, clock: PhaseClock) -> list[RolloutGroup]:
         """Draw, generate and reward `count` questions."""
@@ -111,7 +123,7 @@ class Trainer:
             for place, (group, indices) in enumerate(zip(groups, selection.kept, strict=True))
             for index in indices
         ]
-        if not kept or self.nothing_to_learn(groups):
+        if self.nothing_to_learn(groups) or not kept:
             return UpdateStats()
         sampling = self.collector.sampling
         batch = KeptBatch(
@@ -131,9 +143,8 @@ class Trainer:
         follow its momentum, and is skipped."""
         if any(not is_degenerate(group.rewards) for group in groups):
             return False
-        self.reporter.warn(
-            f"step {self.step_number}: in every group all rewards are equal, so there is nothing to learn"
-        )
+        what = "in every group all rewards are equal" if groups else "no group has right and wrong answers"
+        self.reporter.warn(f"step {self.step_number}: {what}, so there is nothing to learn")
         return self.config.algorithm.kl.coefficient == 0
 
     def sync(self) -> None:
@@ -143,8 +154,9 @@ class Trainer:
     def metrics(
         self, n: int, version: int, groups: Sequence[RolloutGroup], selection: Selection, stats: UpdateStats
     ) -> Metrics:
-        """The step's line of metrics, but for its seconds."""
+        """The step's line of metrics, but for its seconds. `groups` are all that were generated."""
         drawn = self.collector.stream.drawn
+        rollouts = all_rollouts(groups)
         metrics: Metrics = {
             "step": self.step_number,
             "epoch": drawn / len(self.collector.questions),
@@ -152,13 +164,13 @@ class Trainer:
             "samples": drawn,
             "policy_version": version,
             "rollouts_per_question": n,
-            "rollouts/generated": selection.stats["generated"],
+            "rollouts/generated": len(rollouts),
             "rollouts/kept": selection.stats["kept"],
-            "kept_fraction": selection.stats["kept_fraction"],
+            "kept_fraction": selection.stats["kept"] / max(len(rollouts), 1),
             "kept/mean": selection.stats["kept_per_question_mean"],
             "kept/max": selection.stats["kept_per_question_max"],
             "kept/unaligned": float(selection.unaligned),
-            "tokens/generated": selection.stats["tokens_generated"],
+            "tokens/generated": sum(rollout.length for rollout in rollouts),
             "tokens/trained": selection.stats["tokens_kept"] if stats.updates or stats.skipped else 0.0,
             "tokens/forward": stats.forward_tokens,
             "mem/rss_bytes": psutil.Process().memory_info().rss,

@@ -3,20 +3,23 @@
 A line holds `step`, `question_id`, `draw`, `index` (place in the group), `source`, `row`, `question`, `gold`,
 `pictures` (number), `columns` (every other column of the data set), `seed`, `policy_version`, `token_ids`, `logprobs`
 (the engine's), `text`, `finish_reason`, `reward` (total), `reward_parts`, `reward_details`, `accuracy`, `advantage`,
-`kept`, `reason`.
+`kept`, `reason` (the selector's, or `set_aside` for a group that dynamic sampling left out of the batch).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastrl_cli.pruning import Selection
 from fastrl_cli.reporting.jsonable import dump_line
 from fastrl_cli.rollout.rollout import Rollout
-from fastrl_cli.training.groups import RolloutGroup, scored
+from fastrl_cli.training.groups import all_rollouts, scored
+
+if TYPE_CHECKING:
+    from fastrl_cli.training.loop import Step
+
+SET_ASIDE = "set_aside"
 
 
 def rollouts_path(run_dir: Path, step: int) -> Path:
@@ -54,19 +57,22 @@ def rollout_record(rollout: Rollout, step: int, *, kept: bool, reason: str) -> d
     }
 
 
-def write_rollouts(run_dir: Path, step: int, groups: Sequence[RolloutGroup], selection: Selection) -> None:
-    """Write a step's rollouts, beside and then renamed, so that a file is whole or not there."""
-    path = rollouts_path(run_dir, step)
+def write_rollouts(run_dir: Path, number: int, step: Step) -> None:
+    """Write the rollouts of step `number`, beside and then renamed, so that a file is whole or not there."""
+    path = rollouts_path(run_dir, number)
     beside = path.with_suffix(".tmp")
     with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for group, reasons in zip(groups, selection.reasons, strict=True):
+        for group, reasons in zip(step.groups, step.selection.reasons, strict=True):
             for rollout, reason in zip(group.rollouts, reasons, strict=True):
-                file.write(dump_line(rollout_record(rollout, step, kept=reason.keeps, reason=str(reason))))
+                file.write(dump_line(rollout_record(rollout, number, kept=reason.keeps, reason=str(reason))))
+        for rollout in all_rollouts(step.set_aside):
+            file.write(dump_line(rollout_record(rollout, number, kept=False, reason=SET_ASIDE)))
     os.replace(beside, path)
 
 
 def remove_after(run_dir: Path, step: int) -> None:
     """Remove the rollouts of steps after `step`, which a resumed run makes again."""
     for path in (run_dir / "rollouts").glob("step_*.jsonl"):
-        if int(path.stem.removeprefix("step_")) > step:
+        number = path.stem.removeprefix("step_")
+        if number.isdecimal() and int(number) > step:
             path.unlink()

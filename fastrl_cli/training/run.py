@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
@@ -18,6 +19,7 @@ from fastrl_cli.config.export import to_yaml
 from fastrl_cli.config.run import RunConfig
 from fastrl_cli.data.load import QuestionSets, load_questions
 from fastrl_cli.data.marks import IMAGE_MARK
+from fastrl_cli.errors import UsageError
 from fastrl_cli.evaluation.validate import Evaluation, Validator
 from fastrl_cli.models.load import model_folder
 from fastrl_cli.reporting.manifest import build_manifest, command_line, hash_fingerprints, hash_weights
@@ -37,10 +39,12 @@ from fastrl_cli.training.checkpoint import (
     newest_whole,
     random_states,
     restore_random_states,
+    set_aside_after,
     write_checkpoint,
 )
+from fastrl_cli.training.collect import check_usable
 from fastrl_cli.training.loop import Trainer
-from fastrl_cli.training.ranks import total
+from fastrl_cli.training.ranks import gather, total
 from fastrl_cli.training.records import remove_after, write_rollouts
 from fastrl_cli.training.run_directory import (
     RunDirectory,
@@ -70,6 +74,7 @@ class Run:
     total_steps: int
     steps: MetricsFile | None = None
     evaluations: MetricsFile | None = None
+    lock: TextIO | None = None
 
 
 def train(config: RunConfig, *, resume: Path | None, reporter: Reporter) -> RunResult:
@@ -111,9 +116,11 @@ def build(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | N
     parts = load_model_parts(config, model_path, accelerator, reporter)
     trainer, length = make_trainer(config, questions.train, parts, accelerator, reporter)
     trainer.collector.check_questions()
+    validator = make_validator(config, questions, parts, trainer.collector.reward, accelerator)
+    if validator is not None and (config.eval.at_start or config.eval.at_end or config.eval.every):
+        check_usable(validator.samples, parts.processing)
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    validator = make_validator(config, questions, parts, trainer.collector.reward, accelerator)
     return Run(config, directory, reporter, accelerator, questions, parts, trainer, validator, length.steps)
 
 
@@ -127,10 +134,31 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
 
 
 def prepare_directory(run: Run, checkpoint: Checkpoint | None, *, resumed: bool) -> None:
-    """Create the run directory, or cut the files of a run that goes on back to its checkpoint."""
-    run.reporter.run_dir = run.directory.path
-    if not run.accelerator.is_main_process:
-        return
+    """Create the run directory, or cut the files of a run that goes on back to its checkpoint. Every process learns
+    its name."""
+    if run.accelerator.is_main_process:
+        claim_directory(run, resumed=resumed)
+        write_beginning(run, checkpoint, resumed=resumed)
+    (path,) = gather([run.directory.path] if run.accelerator.is_main_process else [], run.accelerator)
+    run.directory = RunDirectory(path)
+    run.reporter.run_dir = path
+
+
+def claim_directory(run: Run, *, resumed: bool) -> None:
+    """Hold the run directory. One that was named by the clock gets a number where the name is taken."""
+    named = run.directory.path
+    for number in itertools.count(2):
+        try:
+            run.lock = run.directory.claim(fresh=not resumed)
+            return
+        except UsageError:
+            if resumed or run.config.run_dir is not None:
+                raise
+            run.directory = RunDirectory(named.with_name(f"{named.name}-{number}"))
+
+
+def write_beginning(run: Run, checkpoint: Checkpoint | None, *, resumed: bool) -> None:
+    """Write what is known before the first step, and cut away what a resumed run makes again."""
     config = run.config.model_copy(update={"run_dir": str(run.directory.path)})
     run.directory.create(to_yaml(config), manifest(run), resumed=resumed)
     run.reporter.line(f"run directory: {run.directory.path}")
@@ -139,6 +167,7 @@ def prepare_directory(run: Run, checkpoint: Checkpoint | None, *, resumed: bool)
     run.steps = MetricsFile(run.directory.metrics, resume_at=resume_at)
     run.evaluations = MetricsFile(run.directory.evaluations, resume_at=resume_at if checkpoint else None)
     remove_after(run.directory.path, step)
+    set_aside_after(run.directory.path, step)
 
 
 def manifest(run: Run) -> dict[str, Any]:
@@ -188,17 +217,18 @@ def train_steps(run: Run) -> bool:
         reporter.line(f"all {run.total_steps} steps are done; batch.steps=NUMBER sets another last one")
     with interrupt_flag(reporter) as interrupted, watched(run):
         while trainer.step_number < run.total_steps:
-            metrics, groups, selection = trainer.step()
+            step = trainer.step()
             if run.steps is not None:
                 if config.log.rollouts:
-                    write_rollouts(run.directory.path, trainer.step_number, groups, selection)
-                run.steps.append(metrics)
-            reporter.step(metrics)
+                    write_rollouts(run.directory.path, trainer.step_number, step)
+                run.steps.append(step.metrics)
+            reporter.step(step.metrics)
             trainer.faults.stop_if_diverged()
             # A signal may reach the processes in different steps.
             stopping = total([len(interrupted)], run.accelerator)[0] > 0
             done = trainer.step_number == run.total_steps or stopping
-            if done or is_due(config.checkpoint.every, trainer.step_number):
+            # A checkpoint of a diverging run would push out a sound one.
+            if done or (is_due(config.checkpoint.every, trainer.step_number) and not trainer.faults.is_diverging):
                 save(run)
             if stopping:
                 return True
@@ -267,6 +297,11 @@ def evaluate(run: Run) -> Evaluation | None:
         return None
     with run.reporter.phase("evaluating"):
         evaluation = run.validator.run(run.parts.engine)
+    if evaluation.unusable:
+        run.reporter.warn(
+            f"{evaluation.unusable} validation questions have a picture or a prompt that cannot be used; "
+            "they count as wrong"
+        )
     metrics = {"step": float(run.trainer.step_number), **evaluation.metrics}
     if run.evaluations is not None:
         run.evaluations.append(metrics)
@@ -322,7 +357,7 @@ def closing(run: Run) -> Iterator[None]:
     try:
         yield
     finally:
-        for file in (run.steps, run.evaluations):
+        for file in (run.steps, run.evaluations, run.lock):
             if file is not None:
                 file.close()
         run.parts.engine.close()

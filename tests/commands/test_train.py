@@ -250,3 +250,50 @@ def test_random_models_of_every_kind_train_a_step(
     last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["gap/logprob_abs_max"] < 1e-4
     assert last["policy_version"] == read_metrics(tmp_path / "run" / "metrics.jsonl")[0]["optimizer_steps"]
+
+
+def test_groups_that_dynamic_sampling_set_aside_are_recorded(tmp_path: Path):
+    train(tmp_path / "run", "--algo", "dapo", "--steps", "2", "algorithm.dynamic_sampling.max_rounds=2")
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert sum(line["dynamic/dropped_groups"] for line in lines) > 0
+    analysis = fastrl("prune-analyze", tmp_path / "run", "--json").document
+    assert analysis["total"]["generated"] == sum(line["rollouts/generated"] for line in lines)
+    assert analysis["reasons"]["set_aside"] > 0
+
+
+def test_two_runs_that_begin_together_get_directories_of_their_own(tmp_path: Path):
+    quick = ("--steps", "1", "eval.at_start=false", "eval.at_end=false", *SMALL)
+    options = command("train", "--engine", "transformers", *quick)
+    runs = [
+        subprocess.Popen([*options, f"seed={seed}"], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
+        for seed in (1, 2)
+    ]
+    assert [run.wait(300) for run in runs] == [0, 0]
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/manifest.json")]
+    assert sorted(manifest["seed"] for manifest in manifests) == [1, 2]
+
+
+def test_a_run_goes_on_only_with_the_data_it_began_with(tmp_path: Path):
+    path = write_text_questions(tmp_path / "data")
+    train(tmp_path / "run", "--steps", "1", "--data", path)
+    text = (path / "train.jsonl").read_text()
+    (path / "train.jsonl").write_text(text.replace("train 3+3", "train 3 + 3"))
+    refused = fastrl("train", "--resume", tmp_path / "run", "batch.steps=2")
+    assert refused.code == 4 and "the train questions have changed" in refused.stderr
+    (path / "train.jsonl").write_text(text)
+    assert fastrl("train", "--resume", tmp_path / "run", "batch.steps=2").code == 0
+
+
+def test_data_that_the_model_cannot_use_are_refused_before_the_run(
+    tmp_path: Path, model_folder: Callable[[Kind], Path]
+):
+    rows = [{"question": "?", "answer": "1"}] * 8 + [{"question": "?", "answer": "1", "images": ["p.png"]}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--data", tmp_path, "--engine", "transformers", "--run-dir", tmp_path / "run", *SMALL)
+    refused = fastrl("train", "--model", model_folder("llama"), *options)
+    assert refused.code == 4 and "takes text only" in refused.stderr
+    (tmp_path / "train.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    (tmp_path / "validation.jsonl").write_text(json.dumps(rows[-1]) + "\n")
+    refused = fastrl("train", "eval.at_start=false", *options)
+    assert refused.code == 4 and "validation" in refused.stderr and "can be used" in refused.stderr
+    assert not (tmp_path / "run").exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fastrl_cli.config.model import ModelConfig
 from fastrl_cli.errors import DataError
@@ -86,6 +87,24 @@ def test_weights_that_lack_a_tensor_are_refused_rather_than_filled_up_at_random(
     configuration["num_hidden_layers"] += 1
     (folder / "config.json").write_text(json.dumps(configuration))
     with pytest.raises(DataError, match=r"lack \d+ of .*model\.layers\.2"):
+        load(folder)
+
+
+def test_tensors_without_a_place_are_told(folder: Path) -> None:
+    configuration = json.loads((folder / "config.json").read_text())
+    configuration["num_hidden_layers"] -= 1
+    (folder / "config.json").write_text(json.dumps(configuration))
+    said: list[str] = []
+    load_policy_model(ModelConfig(path=str(folder)), CPU, said.append)
+    assert len(said) == 1 and "model.layers.1" in said[0]
+
+
+def test_weights_that_are_not_finite_are_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "layers.0" in name)
+    tensors[name][..., 0] = float("inf")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match="not finite"):
         load(folder)
 
 

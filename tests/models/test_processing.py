@@ -268,6 +268,16 @@ def test_a_model_without_chat_template_gets_plain_text(folders: dict[str, Path],
         assert int((prompt.token_ids == TOKEN_ID[PAD]).sum()) == 4
 
 
+@pytest.mark.parametrize(("ending", "prefill"), [("", ""), ("<think>\n", "<think>"), ("a<thinking>", "<thinking>")])
+def test_the_tag_that_a_chat_template_opens_is_known(
+    folders: dict[str, Path], tmp_path: Path, ending: str, prefill: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folders["llama"], folder)
+    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}|" + ending)
+    assert Processing.load(folder, DataConfig(instruction="")).prefill == prefill
+
+
 def test_a_start_token_comes_once(folders: dict[str, Path], tmp_path: Path) -> None:
     from tokenizers import processors
     from transformers import AutoTokenizer

@@ -24,7 +24,7 @@ RIGHT = r"<thinking>two pairs</thinking>\boxed{4}"
 
 @pytest.fixture(scope="module")
 def reward_function():
-    function = AccuracyFormatReward(RewardConfig(workers=1, format_weight=0.5))
+    function = AccuracyFormatReward(RewardConfig(workers=1, format_weight=0.5), prefill="")
     yield function
     function.close()
 
@@ -62,14 +62,14 @@ def test_each_reward_sees_its_own_answer(reward_function):
 
 @given(st.text())
 def test_the_text_is_never_altered(text: str):
-    function = AccuracyFormatReward(RewardConfig(workers=1))
+    function = AccuracyFormatReward(RewardConfig(workers=1), prefill="")
     rollout = make(text, "4")
     function([rollout])
     assert rollout.text is text
 
 
 def test_the_built_in_kind_of_answer_needs_no_worker(reward_function):
-    fresh = AccuracyFormatReward(RewardConfig(workers=1))
+    fresh = AccuracyFormatReward(RewardConfig(workers=1), prefill="")
     fresh([make(rf"<thinking>x</thinking>\boxed{{{i}}}", str(i)) for i in range(50)])
     assert fresh.grader.pool.process_ids == []
 

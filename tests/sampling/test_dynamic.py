@@ -52,6 +52,7 @@ def test_a_batch_is_filled_over_rounds() -> None:
     assert batch.to_draw() == 4, "two are missing and every second has spread"
     batch.add("efgh", [MIXED, MIXED, MIXED, WRONG])
     assert batch.kept == ["a", "d", "e", "f"]
+    assert batch.set_aside == ["b", "c", "g", "h"]
     assert batch.to_draw() == 0
     assert (batch.rounds, batch.drawn, batch.informative) == (2, 8, 5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ import torch
 from fastrl_cli.errors import DataError
 from fastrl_cli.training.checkpoint import (
     FILES,
+    checkpoint_folder,
     damage,
     newest_whole,
     random_states,
     restore_random_states,
+    set_aside_after,
     write_checkpoint,
 )
 
@@ -107,3 +110,30 @@ def test_the_list_of_files_names_every_file(tmp_path: Path):
     listed = set(json.loads((folder / FILES).read_text()))
     there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert listed == there - {str(FILES)}
+
+
+def test_a_damaged_checkpoint_never_outlives_the_one_written_after_it(tmp_path: Path):
+    for step in (3, 6):
+        write(tmp_path, step)
+    (checkpoint_folder(tmp_path, 6) / "trainer" / "state.json").write_text("{")
+    set_aside_after(tmp_path, 3)
+    write(tmp_path, 4, keep=1)
+    newest = newest_whole(tmp_path, lambda text: None)
+    assert newest is not None and newest.step == 4
+
+
+def test_an_empty_list_of_files_is_damage(tmp_path: Path):
+    folder = write(tmp_path, 1)
+    (folder / "trainer" / "files.json").write_text("{}")
+    assert "does not list" in str(damage(folder))
+
+
+def test_any_failure_on_a_full_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(folder: Path) -> None:
+        raise RuntimeError("unexpected pos")
+
+    with pytest.raises(RuntimeError):
+        write_checkpoint(tmp_path, broken, {"step": 1}, {}, 5)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(OSError, match="No space left"):
+        write_checkpoint(tmp_path, broken, {"step": 1}, {}, 5)

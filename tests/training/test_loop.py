@@ -85,7 +85,7 @@ def weights(trainer: Trainer) -> torch.Tensor:
 def test_a_step_moves_the_weights_and_reports_known_metrics(make_trainer):
     trainer = make_trainer(pruning=AdvantageOnlyConfig())
     before = weights(trainer)
-    metrics, groups, selection = trainer.step()
+    metrics, groups, selection, _ = trainer.step()
     assert not torch.equal(weights(trainer), before)
     validate(metrics)
     assert metrics["rollouts/generated"] == sum(len(group.rollouts) for group in groups) == 8
@@ -101,7 +101,7 @@ def test_a_step_moves_the_weights_and_reports_known_metrics(make_trainer):
 def test_row_50_metrics_carry_every_counter(make_trainer):
     trainer = make_trainer(policy={"updates_per_batch": 2})
     for step in (1, 2):
-        metrics, _, _ = trainer.step()
+        metrics = trainer.step().metrics
         assert (metrics["step"], metrics["samples"]) == (step, 2 * step)
         assert metrics["optimizer_steps"] == 2 * step
         assert metrics["policy_version"] == 2 * (step - 1)
@@ -126,7 +126,7 @@ def test_c2_08_dropped_degenerate_groups_change_nothing_with_the_full_denominato
     runs = []
     for pruning in (MDAPConfig(tau=0), MDAPConfig(tau=0, degenerate="drop")):
         trainer = make_trainer(rule, pruning=pruning, algorithm=AlgorithmConfig(kl=NO_KL, denominator="full"))
-        metrics, _, _ = trainer.step()
+        metrics = trainer.step().metrics
         runs.append((metrics["kept_fraction"], metrics["grad_norm"]))
     assert runs[1][0] < runs[0][0]
     assert runs[1][1] == pytest.approx(runs[0][1], rel=1e-5)
@@ -134,7 +134,7 @@ def test_c2_08_dropped_degenerate_groups_change_nothing_with_the_full_denominato
 
 def test_c2_12_advantages_are_those_of_the_whole_group_after_selection(make_trainer):
     trainer = make_trainer()
-    _, groups, selection = trainer.step()
+    _, groups, selection, _ = trainer.step()
     for group, kept in zip(groups, selection.kept, strict=True):
         rewards = torch.tensor(group.rewards, dtype=torch.float64)
         expected = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
@@ -154,14 +154,14 @@ def test_c2_19_the_passes_see_exactly_the_kept_rollouts(make_trainer, monkeypatc
             return original(batch)
 
         monkeypatch.setattr(trainer.policy, method, counted)
-    metrics, _, _ = trainer.step()
+    metrics = trainer.step().metrics
     assert seen == dict.fromkeys(seen, int(metrics["rollouts/kept"]))
 
 
 def test_row_6_degenerate_groups_warn_and_skip_the_update_only_without_kl(make_trainer, capsys):
     trainer = make_trainer(lambda rollout: (0.0, 0.0))
     before = weights(trainer)
-    metrics, _, _ = trainer.step()
+    metrics = trainer.step().metrics
     assert torch.equal(weights(trainer), before)
     assert metrics["groups/zero_std_fraction"] == 1
     assert metrics["optimizer_steps"] == 0
@@ -178,12 +178,16 @@ def test_rows_7_and_8_dynamic_sampling_goes_by_accuracy_and_never_fails(make_tra
 
     dynamic = AlgorithmConfig(kl=NO_KL, dynamic_sampling=DynamicSamplingConfig(max_rounds=3))
     trainer = make_trainer(rule, algorithm=dynamic)
-    metrics, groups, _ = trainer.step()
+    metrics, groups, _, set_aside = trainer.step()
     assert {group.question.prompt.sample.row for group in groups} <= {1}
-    assert metrics["dynamic/dropped_groups"] > 0
+    assert metrics["dynamic/dropped_groups"] == len(set_aside) > 0
+    assert metrics["rollouts/generated"] == 4 * (len(groups) + len(set_aside))
+    right = sum(group.question.prompt.sample.row == 1 for group in (*groups, *set_aside))
+    assert metrics["reward/accuracy"] == pytest.approx(0.5 * right / (len(groups) + len(set_aside)))
     trainer = make_trainer(lambda rollout: (0.0, 0.5 * (rollout.index % 2)), algorithm=dynamic)
-    metrics, groups, _ = trainer.step()
+    metrics, groups, _, _ = trainer.step()
     assert groups == []
+    assert metrics["reward/format"] == 0.25 and metrics["tokens/generated"] > 0
     assert metrics["dynamic/rounds"] == 3
     assert metrics["rollouts/kept"] == metrics["optimizer_steps"] == 0
 
@@ -191,7 +195,7 @@ def test_rows_7_and_8_dynamic_sampling_goes_by_accuracy_and_never_fails(make_tra
 def test_the_overlong_penalty_enters_the_reward_but_not_the_groups_of_equal_reward(make_trainer):
     penalty = AlgorithmConfig(kl=NO_KL, overlong_penalty=OverlongPenaltyConfig(max_length=6, cache=5))
     trainer = make_trainer(lambda rollout: (1.0, 0.5), algorithm=penalty)
-    metrics, groups, _ = trainer.step()
+    metrics, groups, _, _ = trainer.step()
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         assert rollout.reward.parts["overlong"] == pytest.approx(-(max(rollout.length - 1, 0)) / 5)
@@ -213,7 +217,7 @@ def test_ars_lowers_the_number_of_rollouts_late_in_a_run(make_trainer):
     trainer.collector.processing.decode = lambda ids: "same"
     counts = []
     for _ in range(8):
-        metrics, _, _ = trainer.step()
+        metrics = trainer.step().metrics
         counts.append(int(metrics["rollouts_per_question"]))
     assert counts[0] == 6
     assert all(2 <= n <= 6 for n in counts)

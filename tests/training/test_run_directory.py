@@ -45,3 +45,19 @@ def test_only_a_run_can_be_resumed(tmp_path: Path):
         check_resumable(tmp_path)
     RunDirectory(tmp_path).create("seed: 0\n", {"a": 1}, resumed=False)
     check_resumable(tmp_path)
+
+
+def test_a_directory_is_held_by_one_process_at_a_time(tmp_path: Path):
+    directory = RunDirectory(tmp_path / "run")
+    with directory.claim(fresh=True), pytest.raises(UsageError, match="in use by another process"):
+        directory.claim(fresh=False)
+    (directory.path / "file").touch()
+    with pytest.raises(UsageError, match="not empty"):
+        directory.claim(fresh=True)
+    directory.claim(fresh=False).close()
+
+
+def test_a_file_in_the_way_is_a_mistake_of_the_command(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file"):
+        check_writable(tmp_path / "file" / "run")

@@ -58,11 +58,12 @@ class Analysis:
         return Group(self._steps_table(), self._reward_table(), self._reasons_line())
 
     def _steps_table(self) -> Table:
-        table = Table(title=f"rollouts of {self.source}", title_justify="left")
+        stride = -(-len(self.steps) // STEPS_SHOWN) or 1
+        some = f", one step in {stride}" if stride > 1 else ""
+        table = Table(title=f"rollouts of {self.source}{some}", title_justify="left")
         for name in ("step", "questions", "n", "generated", "kept", "kept share", "dead groups", "token share"):
             table.add_column(name, justify="right")
-        shown = self.steps[:: -(-len(self.steps) // STEPS_SHOWN)] if self.steps else []
-        for row in [*shown, self.total]:
+        for row in [*self.steps[::stride], self.total]:
             table.add_row(
                 row.step,
                 f"{row.questions:,}",

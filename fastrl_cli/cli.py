@@ -126,17 +126,28 @@ def prune_analyze(
 
 @app.command()
 def bench(
-    steps: Annotated[int | None, typer.Option(min=1, help="Measured steps of each method.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Stop measuring after this long.")] = None,
+    suite: Annotated[str, typer.Option(metavar="quick|factors|paper", help="What is compared with what.")] = "quick",
+    peer: Annotated[
+        str | None, typer.Option(metavar="trl", help="Compare with another trainer, which must be installed.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Measured steps of each contender, at most.")] = 12,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Begin no more steps after this long.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of each contender; as many as there are cores.")
+    ] = None,
+    min_speedup: Annotated[
+        float | None, typer.Option(min=0, help="Exit with 1 where the first speed-up's interval reaches below.")
+    ] = None,
     progress: Progress = "auto",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Seconds per phase, with and without FastRL."""
+    """Speed: contenders take turns on the same questions, weights and seeds."""
     from fastrl_cli.commands.boundary import execute
-    from fastrl_cli.commands.others import bench_command
+    from fastrl_cli.commands.others import BenchOptions, bench_command
 
-    work = execute(lambda session: bench_command(steps, seconds, progress, session), as_json=json, debug=debug)
+    options = BenchOptions(suite, peer, steps, seconds, threads, min_speedup, progress)
+    work = execute(lambda session: bench_command(options, session), as_json=json, debug=debug)
     raise typer.Exit(work)
 
 

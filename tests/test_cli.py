@@ -263,7 +263,7 @@ def test_exit_codes_differ() -> None:
     assert codes == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("arguments", [["train"], ["eval"], ["bench"]], ids=str)
+@pytest.mark.parametrize("arguments", [["train"], ["eval"], ["bench", "--suite", "none"]], ids=str)
 def test_row_44_the_first_line_comes_before_anything_heavy(arguments: list[str], tmp_path: Path) -> None:
     blocked = "import sys\nfor name in ('torch', 'transformers', 'vllm'): sys.modules[name] = None\n"
     code = f"{blocked}sys.argv = ['fastrl', *{arguments!r}]\nfrom fastrl_cli.cli import main; main()"

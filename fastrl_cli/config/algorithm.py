@@ -60,6 +60,10 @@ class AlgorithmConfig(Section):
     aggregation: Literal["token_mean", "seq_mean"] = "token_mean"
     """`token_mean`: sum over all tokens of the optimiser step / their number. `seq_mean`: mean over its rollouts of
     each rollout's token mean."""
+    old_logprobs: Literal["auto", "recompute"] = "auto"
+    """Where the old log-probabilities come from when a batch has several updates. `auto`: from the engine where it
+    computes as the trainer does (float32, no top-p or top-k), else from a pass before the first update. `recompute`:
+    always from that pass."""
     denominator: Literal["kept", "full"] = "kept"
     """What the sums are divided by: the kept rollouts (FastRL), or those before pruning."""
     kl: KLConfig = KLConfig()

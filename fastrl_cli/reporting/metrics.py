@@ -58,6 +58,7 @@ _STEP = (
     Metric("response/truncated_fraction", "fraction", "responses that reached the limit without an end token"),
     Metric("tokens/generated", "tokens", "response tokens generated in this step"),
     Metric("tokens/forward", "tokens", "tokens that went through a training-time forward pass: old, reference, update"),
+    Metric("tokens/padding", "tokens", "padding among the tokens of `tokens/forward`"),
     Metric("tokens/trained", "tokens", "response tokens of the kept rollouts, which the loss is made of"),
     Metric("tokens_per_second", "tokens/s", "response tokens generated in this step, by its seconds"),
     Metric("step_seconds", "seconds", "wall time of the step; evaluation and checkpoints are not part of it"),

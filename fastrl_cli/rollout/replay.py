@@ -11,7 +11,7 @@ import numpy as np
 
 from fastrl_cli.errors import DataError
 from fastrl_cli.models.prompt import Prompt
-from fastrl_cli.rollout.rollout import Generation, Sampling
+from fastrl_cli.rollout.rollout import Done, Generation, Sampling, ignore
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +34,21 @@ class ReplayEngine:
         self.recorded = _read(run)
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        done: Done = ignore,
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Raises DataError for a response that was not recorded."""
-        return [
+        found = [
             [self._find(prompt.sample.id, seed + index) for index in range(n)]
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
+        for place, generations in enumerate(found):
+            done(place, generations)
+        return found
 
     def _find(self, question: str, seed: int) -> Generation:
         found = self.recorded.get((question, seed))

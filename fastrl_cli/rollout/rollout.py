@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -85,6 +85,13 @@ class Rollout:
         return len(self.generation.token_ids)
 
 
+Done: TypeAlias = Callable[[int, list[Generation]], None]
+
+
+def ignore(place: int, generations: list[Generation]) -> None:
+    """A `Done` for who waits for all."""
+
+
 class Engine(Protocol):
     """Generates responses with the newest weights it was given."""
 
@@ -94,9 +101,15 @@ class Engine(Protocol):
     """True where the engine's log-probabilities equal the trainer's to float32 rounding."""
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        done: Done = ignore,
     ) -> list[list[Generation]]:
-        """`n` responses to each prompt, in the order of `prompts`. Response k of prompt i is drawn with the seed
+        """`n` responses to each prompt, in the order of `prompts`; `done(place, responses)` is told of each prompt as
+        soon as it has all of them. Response k of prompt i is drawn with the seed
         `seeds[i] + k`, so that it does not depend on which other prompts are asked. Another batching still rounds
         log-probabilities differently, which may once in a long while tip a draw; the same call gives the same bits in
         the transformers engine on a CPU."""

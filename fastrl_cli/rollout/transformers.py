@@ -16,7 +16,7 @@ from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.rollout.decoding import ATTENTION, SharedPrefixCache, attention_of
 from fastrl_cli.rollout.draw import draw_tokens, uniforms
 from fastrl_cli.rollout.prefill import prefill
-from fastrl_cli.rollout.rollout import Generation, Sampling
+from fastrl_cli.rollout.rollout import Done, Generation, Sampling, ignore
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -81,16 +81,23 @@ class TransformersEngine:
         self.trusted_logprobs = autocast is None
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        done: Done = ignore,
     ) -> list[list[Generation]]:
         """See `Engine.generate`."""
-        made: dict[tuple[int, int], Generation] = {}
-        with self._inference():
-            for batch in self._batches(prompts, n, seeds):
+        made: list[list[Generation]] = [[] for _ in prompts]
+        for batch in self._batches(prompts, n, seeds):
+            with self._inference():
                 generations = self._decode(prompts, batch, sampling)
-                keys = [(request.prompt, request.index) for request in batch]
-                made.update(zip(keys, generations, strict=True))
-        return [[made[place, index] for index in range(n)] for place in range(len(prompts))]
+            for request, generation in zip(batch, generations, strict=True):
+                made[request.prompt].append(generation)
+                if len(made[request.prompt]) == n:
+                    done(request.prompt, made[request.prompt])
+        return made
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """The weights are the trainer's own: only the version changes."""

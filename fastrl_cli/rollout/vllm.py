@@ -15,7 +15,7 @@ import torch
 from fastrl_cli.config.engine import VllmEngineConfig
 from fastrl_cli.errors import DataError
 from fastrl_cli.models.prompt import Prompt
-from fastrl_cli.rollout.rollout import Generation, Sampling
+from fastrl_cli.rollout.rollout import Done, Generation, Sampling, ignore
 from fastrl_cli.rollout.vllm_start import import_vllm, process_unchanged, register_architecture
 
 if TYPE_CHECKING:
@@ -73,21 +73,28 @@ class VllmEngine:
         """One short generation, so that what is compiled or allocated at first use is in no measured step."""
         token = [self.processing.stop_tokens[0]]
         parameters = self.vllm.SamplingParams(max_tokens=2, logprobs=0, seed=0, detokenize=False, ignore_eos=True)
-        self._run([{"prompt_token_ids": token}], [parameters])
+        list(self._run([{"prompt_token_ids": token}], [parameters]))
 
     def generate(
-        self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seeds: Sequence[int]
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        done: Done = ignore,
     ) -> list[list[Generation]]:
         """See `Engine.generate`. Raises DataError where vLLM expands a prompt to other tokens than the trainer's."""
-        generations: list[list[Generation]] = []
+        made: list[list[Generation]] = [[] for _ in prompts]
         for part in self._parts(prompts):
             # vLLM seeds response k of a request with the request's seed plus k.
             parameters = [self._parameters(n, sampling, seed) for seed in seeds[part]]
-            outputs = self._run([self._request(prompt) for prompt in prompts[part]], parameters)
-            for prompt, output in zip(prompts[part], outputs, strict=True):
-                _check_tokens(prompt, output.prompt_token_ids)
-                generations.append([self._generation(response) for response in output.outputs])
-        return generations
+            requests = [self._request(prompt) for prompt in prompts[part]]
+            for number, output in self._run(requests, parameters):
+                place = part.start + number
+                _check_tokens(prompts[place], output.prompt_token_ids)
+                made[place] = [self._generation(response) for response in output.outputs]
+                done(place, made[place])
+        return made
 
     def _parts(self, prompts: Sequence[Prompt]) -> Iterator[slice]:
         """The prompts in parts whose pictures take at most PICTURE_BYTES; vLLM holds all pictures of a call at once."""
@@ -143,14 +150,27 @@ class VllmEngine:
         self.llm = None
         gc.collect()
 
-    def _run(self, requests: list[dict[str, Any]], parameters: list[Any]) -> list[Any]:
+    def _run(self, requests: list[dict[str, Any]], parameters: list[Any]) -> Iterator[tuple[int, Any]]:
+        """The requests' outputs as they are finished, each with its place."""
+        with self._undisturbed():
+            names = self.llm.enqueue(requests, parameters, use_tqdm=False)
+        # vLLM adds a random end to the names that it goes by itself, and takes it off again in the outputs.
+        place_of = {name.partition("-")[0]: place for place, name in enumerate(names)}
+        while self.llm.llm_engine.has_unfinished_requests():
+            with self._undisturbed():
+                outputs = self.llm.llm_engine.step()
+            yield from ((place_of[output.request_id], output) for output in outputs if output.finished)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Around the engine's own work: without compiling where it runs eagerly, and with torch's random generators as
+        they were."""
         # vLLM's sampler holds functions under torch.compile whatever `enforce_eager` says; compiling them takes
         # seconds.
         stance = torch.compiler.set_stance("force_eager") if self.eager else contextlib.nullcontext()
         devices = [self.device] if self.device.type == "cuda" else []
         with stance, torch.random.fork_rng(devices):
-            outputs: list[Any] = self.llm.generate(requests, parameters, use_tqdm=False)
-        return outputs
+            yield
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
         images = self.processing.images(prompt.sample)

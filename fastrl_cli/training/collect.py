@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fastrl_cli.data.problems import BadImageError, BadQuestionError, OverlongPromptError, UnusableSampleError
@@ -58,6 +59,7 @@ class Collector:
         self.faults = faults
         self.seed = seed
         self.overlong_is_error = overlong_is_error
+        self.grading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fastrl-grading")
 
     def check_questions(self) -> None:
         """Before anything is written: `check_usable`, and every prompt where a long one is an error. Raises
@@ -94,16 +96,19 @@ class Collector:
         return drawn
 
     def generate(self, drawn: Sequence[DrawnQuestion], n: int, step: int) -> list[RolloutGroup]:
-        """This rank's share of the questions with `n` ungraded rollouts each. A question whose picture cannot be
-        decoded has none."""
+        """This rank's share of the questions with `n` rollouts each, which are graded while those of other questions
+        are still generated. A question whose picture cannot be decoded has none."""
         mine = share(drawn, self.accelerator.process_index, self.accelerator.num_processes)
         usable = [question for question in mine if self.decodes(question)]
         seeds = [group_seed(self.seed, step, question.draw) for question in usable]
-        answers = self.engine.generate([q.prompt for q in usable], n, self.sampling, seeds)
-        made = {
-            question.draw: self.group(question, generations, seed)
-            for question, generations, seed in zip(usable, answers, seeds, strict=True)
-        }
+        made: dict[Draw, RolloutGroup] = {}
+
+        def done(place: int, generations: Sequence[Generation]) -> None:
+            group = self.group(usable[place], generations, seeds[place])
+            group.grading = self.grading.submit(score, group.rollouts, self.reward)
+            made[group.question.draw] = group
+
+        self.engine.generate([question.prompt for question in usable], n, self.sampling, seeds, done)
         return [made.get(question.draw, RolloutGroup(question)) for question in mine]
 
     def decodes(self, question: DrawnQuestion) -> bool:
@@ -132,14 +137,15 @@ class Collector:
 
     def grade(self, groups: Sequence[RolloutGroup]) -> None:
         """Give each rollout its reward. Rollouts whose reward failed leave their group, counted."""
-        scored = score([rollout for group in groups for rollout in group.rollouts], self.reward)
-        rewards = iter(scored.rewards)
         for group in groups:
-            for rollout in group.rollouts:
-                rollout.reward = next(rewards)
+            if group.grading is None:
+                continue
+            scored = group.grading.result()
+            for rollout, reward in zip(group.rollouts, scored.rewards, strict=True):
+                rollout.reward = reward
             group.rollouts = [rollout for rollout in group.rollouts if rollout.reward is not None]
-        for failure in scored.failures:
-            self.faults.note("reward_failures", f"set aside: {failure}")
+            for failure in scored.failures:
+                self.faults.note("reward_failures", f"set aside: {failure}")
 
     def exchange(self, drawn: Sequence[DrawnQuestion], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """The graded groups of all ranks in the order of the draws. A group that has no two rollouts left is dropped:

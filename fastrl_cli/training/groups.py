@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastrl_cli.config.algorithm import OverlongPenaltyConfig
 from fastrl_cli.data.sample import Draw
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.pruning import Group
+from fastrl_cli.rewards import ScoredRollouts
 from fastrl_cli.rollout.rollout import Reward, Rollout
 
 
@@ -29,6 +31,8 @@ class RolloutGroup:
 
     question: DrawnQuestion
     rollouts: list[Rollout] = field(default_factory=list)
+    grading: Future[ScoredRollouts] | None = None
+    """Their rewards, which may still be computed; None where there is nothing to grade."""
 
     @property
     def rewards(self) -> list[float]:

@@ -132,7 +132,8 @@ class Trainer:
             group_of=[place for place, _ in kept],
             full=Denominators.count(rollout.length for rollout in all_rollouts(groups)),
         )
-        trust = self.collector.engine.trusted_logprobs and sampling.logprobs_are_exact
+        is_exact = self.collector.engine.trusted_logprobs and sampling.logprobs_are_exact
+        trust = is_exact and self.config.algorithm.old_logprobs == "auto"
         self.collector.engine.sleep()
         stats = BatchUpdate(self.policy, self.config.algorithm, batch, clock.phase, trust_engine=trust).run()
         self.collector.engine.wake()
@@ -173,6 +174,7 @@ class Trainer:
             "tokens/generated": sum(rollout.length for rollout in rollouts),
             "tokens/trained": selection.stats["tokens_kept"] if stats.updates or stats.skipped else 0.0,
             "tokens/forward": stats.forward_tokens,
+            "tokens/padding": stats.padding_tokens,
             "mem/rss_bytes": psutil.Process().memory_info().rss,
         }
         for name, value in selection.stats.items():

@@ -116,9 +116,12 @@ class BatchUpdate:
         return [tuple(replace(row, group=names[row.group]) for row in micro_batch) for micro_batch in plans[rank]]
 
     def pack(self, micro_batch: MicroBatch) -> PackedBatch:
-        packed = self.policy.pack(micro_batch, self.batch.prompts, self.batch.responses)
+        return self.policy.pack(micro_batch, self.batch.prompts, self.batch.responses)
+
+    def count(self, packed: PackedBatch) -> None:
+        """Count the tokens of one forward pass."""
+        self.stats.forward_tokens += packed.input_ids.numel()
         self.stats.padding_tokens += packed.padding_tokens
-        return packed
 
     def old_pass(self, plans: Sequence[Sequence[MicroBatch]]) -> None:
         """Log-probabilities before the first update, kept by micro-batch."""
@@ -126,7 +129,7 @@ class BatchUpdate:
             for place, micro_batch in enumerate(micro_batches):
                 packed = self.pack(micro_batch)
                 self._old[number, place] = self.policy.frozen_logprobs(packed)
-                self.stats.forward_tokens += packed.input_ids.numel()
+                self.count(packed)
 
     def old_logprobs(self, number: int, place: int, packed: PackedBatch) -> Tensor | None:
         """None where the update's own, detached, are the old ones: with one update on a batch they are equal in every
@@ -160,7 +163,7 @@ class BatchUpdate:
             if self.policy.reference is not None:
                 with self.phase("reference"):
                     reference = self.policy.reference_logprobs(packed)
-                    self.stats.forward_tokens += packed.input_ids.numel()
+                    self.count(packed)
             with self.phase("update"):
                 last = place == len(micro_batches) - 1
                 old = self.old_logprobs(number, place, packed)
@@ -208,7 +211,7 @@ class BatchUpdate:
             return output.loss
 
         self.policy.backward(compute, last=last)
-        self.stats.forward_tokens += packed.input_ids.numel()
+        self.count(packed)
         return loss_value
 
     def optimizer_step(self, part: range, suspects: list[str]) -> None:

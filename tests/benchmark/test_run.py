@@ -1,57 +1,114 @@
-"""The arithmetic of the benchmark."""
+"""The benchmark from processes to table."""
 
 from __future__ import annotations
+
+import importlib.util
+import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from fastrl_cli.benchmark.contender import Contender, Measured
 from fastrl_cli.benchmark.learning import LARGEST_CHANGE, LEAST_GAIN, Outcome, Setting, markdown, settings
-from fastrl_cli.benchmark.run import BenchResult, compare, method_configs, summarize
+from fastrl_cli.benchmark.run import TOKENS, WARM_UP_STEPS, bench, figures_of, summarize
+from fastrl_cli.benchmark.suites import Suite, configured
+from fastrl_cli.errors import FastRLError
 from fastrl_cli.reporting.metrics import PHASES
+from fastrl_cli.reporting.progress import QuietReporter
+
+SMALL = (
+    "batch.questions_per_step=2", "batch.rollouts=4", "sampling.max_tokens=8", "builtin.train_size=8",
+    "builtin.validation_size=4", "engine.type=transformers",
+)  # fmt: skip
 
 
-def line(seconds: float, kept: int = 2) -> dict[str, float]:
-    phases = {f"phase_seconds/{phase}": seconds / len(PHASES) for phase in PHASES}
-    tokens = {f"tokens/{kind}": 10.0 for kind in ("generated", "forward", "trained")}
-    return {"step_seconds": seconds, "rollouts/generated": 8, "rollouts/kept": kept, **phases, **tokens}
+def measured(name: str, seconds: list[float]) -> Measured:
+    """As many steps as there are seconds, all alike."""
+    one = Measured(name, "vllm", updates_before=2.0, peak_rss_bytes=2**30)
+    for number, spent in enumerate(seconds):
+        one.metrics.append(
+            {
+                "step_seconds": spent, "rollouts/generated": 8, "rollouts/kept": 2, "rollouts_per_question": 4,
+                "optimizer_steps": 3.0 + number,
+                **{f"phase_seconds/{phase}": spent / len(PHASES) for phase in PHASES},
+                **{f"tokens/{kind}": 10.0 for kind in TOKENS},
+            }
+        )  # fmt: skip
+        one.cpu_seconds.append(2 * spent)
+    return one
 
 
-@pytest.mark.parametrize(
-    ("slow", "fast", "verdict"),
-    [([2.0] * 6, [1.0] * 6, "faster"), ([1.0] * 6, [2.0] * 6, "slower"), ([1, 3, 1, 3], [2, 2, 2, 2], "inconclusive")],
-)
-def test_the_verdict_follows_from_whether_the_interval_holds_one(slow, fast, verdict):
-    speed = compare(84, [line(s) for s in slow], [line(s) for s in fast])
-    assert speed.verdict == verdict
-    assert speed.interval[0] <= speed.ratio <= speed.interval[1]
+def test_sums_and_medians() -> None:
+    figures = figures_of(measured("grpo", [1.0, 3.0, 100.0]))
+    assert figures.seconds.value == 3.0 and figures.cpu_seconds.value == 6.0
+    assert sum(figures.phase_milliseconds.values()) == pytest.approx(3000)
+    assert figures.tokens == dict.fromkeys(TOKENS, 30)
+    assert figures.kept_fraction == pytest.approx(6 / 24)
+    assert figures.optimizer_steps == 3
 
 
-def test_ratios_are_of_paired_steps():
-    assert compare(84, [line(2), line(20), line(200)], [line(1), line(10), line(100)]).interval == (2.0, 2.0)
+def test_each_contender_is_compared_with_the_baseline() -> None:
+    suite = Suite("s", [Contender(name, configured("grpo")) for name in ("a", "b", "c")], "a")
+    figures = summarize(suite, [measured("a", [4.0] * 5), measured("b", [2.0] * 5), measured("c", [8.0] * 5)])
+    assert [(one.other, one.speed_up.value, one.verdict) for one in figures.comparisons] == [
+        ("b", 2.0, "faster"),
+        ("c", 0.5, "slower"),
+    ]
 
 
-def test_sums_and_medians():
-    method = summarize("grpo", 84, [line(1.0), line(3.0), line(100.0, kept=8)])
-    assert sum(method.phase_milliseconds.values()) == pytest.approx(3000)
-    assert method.tokens == {"generated": 30, "forward": 30, "trained": 30}
-    assert method.kept_fraction == pytest.approx(12 / 24)
+def contender(name: str, *overrides: str) -> Contender:
+    return Contender(name, configured("grpo", *SMALL, *overrides))
 
 
-def test_both_methods_differ_in_pruning_and_rollout_count_alone():
-    configs = method_configs(448)
-    plain, fastrl = (configs[name].model_dump() for name in ("grpo", "fastrl"))
-    assert {name for name in plain if plain[name] != fastrl[name]} == {"pruning", "adaptive"}
-    assert plain["builtin"]["picture_size"] == 448
+def test_two_contenders_take_turns_with_the_same_questions_and_updates() -> None:
+    plain = contender("grpo", "pruning={type: none}", "adaptive={type: fixed}")
+    suite = Suite("small", [plain, contender("fastrl")], "grpo", fixed_length=True)
+    result = bench("small", [suite], steps=2, seconds=None, threads=1, reporter=QuietReporter())
+    grpo, fastrl = result.suites[0].methods
+    for method in (grpo, fastrl):
+        assert len(method.step_seconds) == 2 and method.optimizer_steps == 2
+        assert method.tokens["generated"] == 2 * 2 * 4 * 8, "every response has its full length"
+        assert 0 < method.peak_rss_bytes < 2**33 and method.cpu_seconds.value > 0
+    assert grpo.kept_fraction == 1.0
+    assert fastrl.tokens["forward"] <= grpo.tokens["forward"]
+    document = result.document()
+    assert document["protocol"]["warm_up_steps"] == WARM_UP_STEPS and document["machine"]["threads"] == 1
+    assert result.least_speed_up() == result.suites[0].comparisons[0].speed_up.low
 
 
-def test_a_table_fits_a_plain_terminal():
-    methods = [summarize(name, size, [line(1.0)]) for size in (84, 448) for name in ("grpo", "fastrl")]
-    speeds = [compare(size, [line(2.0)], [line(1.0)]) for size in (84, 448)]
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(BenchResult("vllm", 2, 0.0, methods, speeds).render())
+def test_a_suite_may_measure_accuracy() -> None:
+    suite = Suite("small", [contender("grpo")], "grpo", evaluates=True)
+    (method,) = bench("small", [suite], steps=1, seconds=None, threads=1, reporter=QuietReporter()).suites[0].methods
+    assert method.accuracy_before["questions"] == 4 and 0 <= method.accuracy_after["accuracy"] <= 1
+
+
+def test_a_contender_that_fails_says_why() -> None:
+    suite = Suite("s", [contender("grpo", "model.path=/nowhere")], "grpo")
+    with pytest.raises(FastRLError, match=r"(?s)the process of grpo ended.*no such folder"):
+        bench("s", [suite], steps=1, seconds=None, threads=1, reporter=QuietReporter())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="the optional package trl is not installed")
+def test_trl_takes_turns_on_the_same_questions_lengths_and_updates() -> None:
+    settings = (*SMALL, "optimizer.updates_per_batch=2", "pruning={type: none}")
+    ours = Contender("grpo", configured("grpo", *settings, "adaptive={type: fixed}"))
+    trl = Contender("trl", ours.config, "fastrl_cli.benchmark.trl_worker")
+    suite = Suite("peer", [trl, ours], "trl", fixed_length=True)
+    result = bench("peer", [suite], steps=2, seconds=None, threads=1, reporter=QuietReporter())
+    theirs, own = result.suites[0].methods
+    assert theirs.tokens["generated"] == own.tokens["generated"]
+    assert theirs.optimizer_steps == own.optimizer_steps == 4
+    assert theirs.tokens["forward"] > own.tokens["forward"], "a prompt for each rollout, against one for each question"
+
+
+def test_a_table_fits_a_plain_terminal() -> None:
+    suite = Suite("448 × 448", [Contender(name, configured("grpo")) for name in ("grpo", "fastrl")], "grpo")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summarize(suite, [measured("grpo", [2.0] * 3), measured("fastrl", [1.0] * 3)]).render())
     text = console.export_text()
     assert all(phase in text for phase in PHASES)
-    assert "…" not in text
+    assert "fastrl is faster" in text and "2.00x" in text and "…" not in text
 
 
 def outcome(gain: float, control: str = "") -> Outcome:
@@ -69,6 +126,6 @@ def test_the_bars_are_those_of_learning_and_of_the_controls():
 def test_every_algorithm_engine_and_seed_is_run_and_both_controls():
     planned = list(settings(("vllm", "transformers"), (0, 1, 2)))
     assert len(planned) == len(set(planned)) == 2 * 3 * 3 + 2 * 3
-    command = planned[-1].command(__import__("pathlib").Path("run"))
+    command = planned[-1].command(Path("run"))
     assert command[:2] == ["fastrl", "train"]
     assert command[-1] == "reward.shuffle=true"

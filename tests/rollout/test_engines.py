@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fastrl_cli.rollout.rollout import Generation
 from tests.rollout.helpers import Kit, forward_logprobs, gap, picture, question, seeds
 from tests.tiny_models import KINDS, Kind
 
@@ -190,3 +191,18 @@ def test_engine_and_trainer_see_pictures_of_any_size_alike(make_kit: MakeKit, na
     sampling = kit.sampling(max_tokens=2, stop=())
     answers = kit.engine.generate(prompts, 1, sampling, seeds(len(prompts)))
     assert gap(kit, prompts, answers, sampling) < 1e-4
+
+
+@ENGINES
+def test_each_prompt_is_reported_once_with_all_its_responses(make_kit: MakeKit, name: str) -> None:
+    kit = make_kit(name, "qwen2_5_vl")
+    prompts, sampling = kit.prompts((0, 1, 0, 2)), kit.sampling()
+    told: dict[int, list[Generation]] = {}
+
+    def done(place: int, generations: list[Generation]) -> None:
+        assert place not in told and len(generations) == 3
+        told[place] = list(generations)
+
+    answers = kit.engine.generate(prompts, 3, sampling, seeds(4), done)
+    for place, group in enumerate(answers):
+        assert all(one is other for one, other in zip(told[place], group, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from fastrl_cli.data.problems import OverlongPromptError
 from fastrl_cli.data.sample import EncodedImage, Sample
 from fastrl_cli.errors import DataError
 from fastrl_cli.models.processing import Processing
-from fastrl_cli.rollout.rollout import Generation, Reward, Rollout, Sampling
+from fastrl_cli.rollout.rollout import Generation, Reward, Rollout, Sampling, ignore
 from fastrl_cli.sampling import QuestionStream
 from fastrl_cli.training.collect import Collector, permute_rewards
 from fastrl_cli.training.faults import Faults
@@ -28,11 +29,14 @@ class Echo:
     policy_version = 3
     trusted_logprobs = True
 
-    def generate(self, prompts, n, sampling, seeds):
-        return [
+    def generate(self, prompts, n, sampling, seeds, done=ignore):
+        made = [
             [Generation(np.array([48 + k, 49], dtype=np.int32), np.zeros(2, np.float32), "stop", 3) for k in range(n)]
             for _ in prompts
         ]
+        for place, generations in enumerate(made):
+            done(place, generations)
+        return made
 
 
 class OwnAnswer:
@@ -162,3 +166,26 @@ def test_permuted_rewards_are_the_same_rewards_elsewhere(collector_of):
     assert sorted(before) == sorted(after)
     assert before != after
     assert any(len({rollout.reward.total for rollout in group.rollouts}) > 1 for group in groups)
+
+
+def test_rewards_are_given_while_other_questions_are_still_generated(collector_of):
+    graded = threading.Event()
+
+    class Waiting(Echo):
+        """Makes the second question's responses only once the first question's have their rewards."""
+
+        def generate(self, prompts, n, sampling, seeds, done=ignore):
+            made = super().generate(prompts, n, sampling, seeds)
+            done(0, made[0])
+            assert graded.wait(30), "nothing is graded before all is generated"
+            done(1, made[1])
+            return made
+
+    class Telling(OwnAnswer):
+        def __call__(self, rollouts):
+            graded.set()
+            return super().__call__(rollouts)
+
+    collector = collector_of(questions([0, 0]), reward=Telling())
+    collector.engine = Waiting()
+    assert [len(group.rollouts) for group in collect(collector, 2)] == [2, 2]

@@ -11,7 +11,7 @@ from fastrl_cli.errors import DataError
 from fastrl_cli.evaluation.validate import Validator
 from fastrl_cli.models.processing import Processing
 from fastrl_cli.reporting.metrics import validate
-from fastrl_cli.rollout.rollout import Reward, Sampling
+from fastrl_cli.rollout.rollout import Reward, Sampling, ignore
 from tests.training.conftest import questions
 from tests.training.test_collect import Echo
 
@@ -27,10 +27,10 @@ class Counting(Echo):
         self.asked: list[tuple[int, int]] = []
         self.seeds: list[int] = []
 
-    def generate(self, prompts, n, sampling, seeds):
+    def generate(self, prompts, n, sampling, seeds, done=ignore):
         self.asked.append((len(prompts), n))
         self.seeds += seeds
-        return super().generate(prompts, n, sampling, seeds)
+        return super().generate(prompts, n, sampling, seeds, done)
 
 
 @pytest.fixture

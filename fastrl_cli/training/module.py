@@ -29,6 +29,25 @@ def token_logprobs(logits: Tensor, targets: Tensor, temperature: float, suppress
     return logprobs.gather(-1, targets[:, None])[:, 0], entropy
 
 
+def head_logprobs(
+    hidden: Tensor, targets: Tensor, lm_head: Any, temperature: float, suppressed: Tensor, logits_per_chunk: int
+) -> tuple[Tensor, Tensor]:
+    """`token_logprobs` of a head over hidden states (T, d), with about `logits_per_chunk` logits at a time: further
+    chunks are recomputed in the backward pass, so that the logits of all tokens are never held."""
+    rows = max(1, logits_per_chunk // lm_head.out_features)
+
+    def chunk(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return token_logprobs(lm_head(states), tokens, temperature, suppressed)
+
+    if len(targets) <= rows:
+        return chunk(hidden, targets)
+    parts = [
+        checkpoint(chunk, states, tokens, use_reentrant=False)
+        for states, tokens in zip(hidden.split(rows), targets.split(rows), strict=True)
+    ]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
 class LogProbModule(nn.Module):
     """A transformers model with the packed forward pass."""
 
@@ -70,18 +89,7 @@ class LogProbModule(nn.Module):
     def head(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The language-model head over (T, d) hidden states, in chunks of bounded memory."""
         lm_head = self.model.get_output_embeddings()
-        rows = max(1, LOGITS_PER_CHUNK // lm_head.out_features)
-
-        def chunk(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-            return token_logprobs(lm_head(states), tokens, self.temperature, self.suppressed)
-
-        if len(targets) <= rows:
-            return chunk(hidden, targets)
-        parts = [
-            checkpoint(chunk, states, tokens, use_reentrant=False)
-            for states, tokens in zip(hidden.split(rows), targets.split(rows), strict=True)
-        ]
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        return head_logprobs(hidden, targets, lm_head, self.temperature, self.suppressed, LOGITS_PER_CHUNK)
 
     def vision_dummy(self) -> Tensor:
         """Zero, by way of the vision tower: every rank runs it in every micro-batch, with pictures or without, so

@@ -27,7 +27,7 @@ from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.models.torchvision_cure import cure
 from fastrl_cli.rollout.rollout import Generation, Rollout, Sampling
 from fastrl_cli.training.policy import Policy
-from fastrl_cli.training.rows import Layout
+from fastrl_cli.training.rows import Layout, tokens_of
 from fastrl_cli.training.update import BatchUpdate, KeptBatch
 
 LAYOUTS: tuple[Layout, ...] = ("shared_prefix", "rows")
@@ -201,7 +201,7 @@ def check(shape: Shape) -> dict[str, Any]:
 def forward_tokens(policy: Policy, batch: KeptBatch) -> int:
     """Tokens that one pass over the batch feeds to the model."""
     update = BatchUpdate(policy, AlgorithmConfig(), batch, _no_phase, trust_engine=False)
-    return sum(sum(row.tokens for row in micro_batch) for micro_batch in update.plan_part(update.parts[0]))
+    return sum(tokens_of(row) for micro_batch in update.plan_part(update.parts[0]) for row in micro_batch)
 
 
 def medians(rows: list[dict[str, float]]) -> dict[str, float]:

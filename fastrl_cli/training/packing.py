@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fastrl_cli.models.processing import ImageFeatures
 from fastrl_cli.rollout.rollout import TokenIds
-from fastrl_cli.training.rows import MicroBatch
+from fastrl_cli.training.rows import MicroBatch, tokens_of
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,15 @@ class PackedBatch:
         return torch.repeat_interleave(torch.arange(len(self.lengths), device=lengths.device), lengths)
 
 
-def row_mask(segments: Tensor) -> Tensor:
-    """(B, 1, L, L) attention mask from segment numbers (B, L): 0 the prompt, k the k-th response, -1 padding. A token
-    sees the prompt and its own segment up to itself; padding sees itself, so that no row of the softmax is empty."""
+def row_mask(blocks: Tensor, segments: Tensor) -> Tensor:
+    """(B, 1, L, L) attention mask from the block (B, L) that each token belongs to, -1 for padding, and its segment
+    (B, L) there: 0 the prompt, k the k-th response. A token sees its block's prompt and its own segment, up to itself;
+    padding sees itself, so that no row of the softmax is empty."""
     length = segments.shape[1]
-    queries, keys = segments[:, :, None], segments[:, None, :]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    allowed = causal & ((keys == 0) | (keys == queries)) & (keys >= 0) & (queries >= 0)
+    same_block = blocks[:, :, None] == blocks[:, None, :]
+    seen = (segments[:, None, :] == 0) | (segments[:, None, :] == segments[:, :, None])
+    allowed = causal & same_block & seen & (blocks >= 0)[:, None, :]
     allowed |= torch.eye(length, dtype=torch.bool, device=segments.device)
     return allowed[:, None]
 
@@ -84,44 +86,47 @@ def pack(
     pad_token: int,
     axes: int,
 ) -> PackedBatch:
-    """Tensors of one micro-batch. `prompt_of(row.group)` is asked only here, so that pictures stay encoded until
-    their micro-batch comes; `responses` is indexed by the rows' rollouts. An empty micro-batch becomes one row of one
+    """Tensors of one micro-batch. `prompt_of(block.group)` is asked only here, so that pictures stay encoded until
+    their micro-batch comes; `responses` is indexed by the blocks' rollouts. An empty micro-batch becomes one row of one
     token that predicts nothing."""
-    count, width = max(1, len(batch)), max((row.tokens for row in batch), default=1)
+    count, width = max(1, len(batch)), max(map(tokens_of, batch), default=1)
     ids = np.full((count, width), pad_token, dtype=np.int64)
-    segments = np.full((count, width), -1, dtype=np.int64)
+    blocks = np.full((count, width), -1, dtype=np.int64)
+    segments = np.zeros((count, width), dtype=np.int64)
     positions = torch.zeros(axes, count, width, dtype=torch.long)
     predictors: list[np.ndarray] = []
     rollouts: list[int] = []
     features: list[ImageFeatures] = []
     for place, row in enumerate(batch):
-        prompt = prompt_of(row.group)
-        cursor = len(prompt.token_ids)
-        ids[place, :cursor] = prompt.token_ids
-        segments[place, :cursor] = 0
-        positions[:, place, :cursor] = prompt.positions
-        for number, rollout in enumerate(row.rollouts, start=1):
-            fed = responses[rollout][:-1]
-            stop = cursor + len(fed)
-            ids[place, cursor:stop] = fed
-            segments[place, cursor:stop] = number
-            positions[:, place, cursor:stop] = response_positions(prompt.positions, len(fed))
-            first = np.array([len(prompt.token_ids) - 1])
-            predictors.append(place * width + np.concatenate([first, np.arange(cursor, stop)]))
-            rollouts.append(rollout)
-            cursor = stop
-        if prompt.features is not None:
-            features.append(prompt.features)
+        cursor = 0
+        for number, block in enumerate(row):
+            prompt = prompt_of(block.group)
+            stop = cursor + len(prompt.token_ids)
+            ids[place, cursor:stop] = prompt.token_ids
+            positions[:, place, cursor:stop] = prompt.positions
+            blocks[place, cursor : cursor + block.tokens] = number
+            last_of_prompt, cursor = np.array([stop - 1]), stop
+            for segment, rollout in enumerate(block.rollouts, start=1):
+                fed = responses[rollout][:-1]
+                stop = cursor + len(fed)
+                ids[place, cursor:stop] = fed
+                segments[place, cursor:stop] = segment
+                positions[:, place, cursor:stop] = response_positions(prompt.positions, len(fed))
+                predictors.append(place * width + np.concatenate([last_of_prompt, np.arange(cursor, stop)]))
+                rollouts.append(rollout)
+                cursor = stop
+            if prompt.features is not None:
+                features.append(prompt.features)
     targets = np.concatenate([responses[rollout] for rollout in rollouts]) if rollouts else np.zeros(0)
     return PackedBatch(
         input_ids=torch.from_numpy(ids),
         positions=positions if axes > 1 else positions[0],
-        mask=row_mask(torch.from_numpy(segments)),
+        mask=row_mask(torch.from_numpy(blocks), torch.from_numpy(segments)),
         predictors=torch.from_numpy(np.concatenate(predictors) if predictors else np.zeros(0, dtype=np.int64)),
         targets=torch.from_numpy(targets.astype(np.int64)),
         rollouts=tuple(rollouts),
         lengths=tuple(len(responses[rollout]) for rollout in rollouts),
         pixel_values=torch.cat([image.pixel_values for image in features]) if features else None,
         grid_thw=torch.cat([image.grid_thw for image in features]) if features else None,
-        padding_tokens=count * width - sum(row.tokens for row in batch),
+        padding_tokens=count * width - sum(map(tokens_of, batch)),
     )

@@ -113,7 +113,10 @@ class BatchUpdate:
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         plans = plan(groups, config.layout, self.policy.hidden_size, config.tokens_per_micro_batch, ranks)
         names = list(by_group)
-        return [tuple(replace(row, group=names[row.group]) for row in micro_batch) for micro_batch in plans[rank]]
+        return [
+            tuple(tuple(replace(block, group=names[block.group]) for block in row) for row in micro_batch)
+            for micro_batch in plans[rank]
+        ]
 
     def pack(self, micro_batch: MicroBatch) -> PackedBatch:
         return self.policy.pack(micro_batch, self.batch.prompts, self.batch.responses)

@@ -13,7 +13,7 @@ from fastrl_cli.errors import DivergedError
 from fastrl_cli.models.prompt import Prompt
 from fastrl_cli.rollout.rollout import TokenIds
 from fastrl_cli.training.policy import Policy
-from fastrl_cli.training.rows import PromptRollouts, plan
+from fastrl_cli.training.rows import PromptRollouts, plan, tokens_of
 from tests.tiny_models import KINDS, Kind
 from tests.training.conftest import questions
 
@@ -59,9 +59,13 @@ def plain_logprobs(policy: Policy, prompt: Prompt, response: TokenIds, temperatu
     return logprobs.gather(1, torch.from_numpy(response.astype(np.int64))[:, None])[:, 0]
 
 
+@pytest.mark.parametrize("max_padding", [0.0, 0.05, 1.0], ids=["one row", "few rows", "a row for each block"])
 @pytest.mark.parametrize("layout", ["rows", "shared_prefix"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_25_and_28_packed_logprobs_equal_the_models_own(make_policy, kind: Kind, layout: str):
+def test_rows_25_and_28_packed_logprobs_equal_the_models_own(
+    make_policy, monkeypatch: pytest.MonkeyPatch, kind: Kind, layout: str, max_padding: float
+):
+    monkeypatch.setattr("fastrl_cli.training.rows.MAX_PADDING", max_padding)
     policy = make_policy(kind, temperature=1.3)
     prompts, responses, groups = make_batch(policy, PICTURES[kind])
     found = packed_logprobs(policy, prompts, responses, groups, layout)
@@ -94,7 +98,7 @@ def test_row_14_values_at_padded_positions_do_not_matter(make_policy: Callable[.
     assert packed.padding_tokens > 0
     padding = torch.ones_like(packed.input_ids, dtype=torch.bool)
     for place, row in enumerate(batch):
-        padding[place, : row.tokens] = False
+        padding[place, : tokens_of(row)] = False
     noise = torch.randint(0, 256, packed.input_ids.shape)
     noisy = replace(packed, input_ids=torch.where(padding, noise, packed.input_ids))
     assert not torch.equal(noisy.input_ids, packed.input_ids)

@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastrl_cli.training.rows import (
+    MAX_PADDING,
     PromptRollouts,
     input_tokens,
-    make_rows,
+    make_blocks,
     micro_batches,
     plan,
-    rollouts_per_row,
+    rollouts_per_block,
     split_updates,
+    tokens_of,
 )
 
 
@@ -34,17 +36,34 @@ def test_every_rollout_is_computed_once_and_every_rank_has_as_many_batches(group
     assert len(plans) == ranks
     assert len({len(batches) for batches in plans}) == 1
     assert len(plans[0]) >= 1
-    rows = [row for batches in plans for batch in batches for row in batch]
+    blocks = [block for batches in plans for batch in batches for row in batch for block in row]
     expected = sorted(place for group in groups for place in group.rollouts)
-    assert sorted(place for row in rows for place in row.rollouts) == expected
-    for row in rows:
-        assert set(row.rollouts) <= set(groups[row.group].rollouts)
+    assert sorted(place for block in blocks for place in block.rollouts) == expected
+    for block in blocks:
+        assert set(block.rollouts) <= set(groups[block.group].rollouts)
 
 
-@given(groups_of_rollouts(), st.integers(8, 300))
-def test_a_micro_batch_of_several_rows_stays_within_its_tokens(groups, budget):
-    for batch in micro_batches(make_rows(groups, "auto", 64, budget), budget):
-        assert len(batch) == 1 or len(batch) * max(row.tokens for row in batch) <= budget
+@given(groups_of_rollouts(), st.sampled_from(["auto", "shared_prefix", "rows"]), st.integers(8, 300))
+def test_micro_batches_keep_within_their_tokens_and_hardly_pad(groups, layout, budget):
+    for batch in micro_batches(make_blocks(groups, layout, 64, budget), 64, budget):
+        tokens = [tokens_of(row) for row in batch]
+        computed = len(batch) * max(tokens)
+        assert computed <= budget or sum(len(row) for row in batch) == 1
+        assert computed - sum(tokens) <= MAX_PADDING * computed
+
+
+def test_a_long_block_does_not_lengthen_the_rows_of_short_ones():
+    groups = [PromptRollouts(2000, (0,), (20,)), *(PromptRollouts(100, (k,), (20,)) for k in range(1, 20))]
+    batches = micro_batches(make_blocks(groups, "auto", 64, 10**6), 64, 10**6)
+    assert [max(map(tokens_of, batch)) > 1000 for batch in batches] == [True, False]
+    together = [PromptRollouts(100, (k,), (20,)) for k in range(20)]
+    assert len(micro_batches(make_blocks(together, "auto", 64, 10**6), 64, 10**6)) == 1
+
+
+def test_equal_blocks_stay_in_rows_of_their_own():
+    groups = [PromptRollouts(300, tuple(range(8 * k, 8 * k + 8)), (64,) * 8) for k in range(8)]
+    (batch,) = micro_batches(make_blocks(groups, "shared_prefix", 64, 10**6), 64, 10**6)
+    assert [len(row) for row in batch] == [1] * 8
 
 
 def test_row_9_a_rank_without_rollouts_still_has_a_micro_batch():
@@ -56,7 +75,7 @@ def test_row_9_a_rank_without_rollouts_still_has_a_micro_batch():
 def test_uneven_work_is_balanced():
     groups = [PromptRollouts(10, tuple(range(16)), (20,) * 16), PromptRollouts(10, (16,), (20,))]
     plans = plan(groups, "rows", 64, 1000, 2)
-    counts = [sum(len(batch) for batch in batches) for batches in plans]
+    counts = [sum(len(row) for batch in batches for row in batch) for batches in plans]
     assert sorted(counts) == [8, 9]
 
 
@@ -64,14 +83,14 @@ def test_the_last_token_of_a_response_is_not_fed():
     assert input_tokens(10, [4, 1]) == 13
 
 
-def test_layouts_choose_rollouts_per_row():
+def test_layouts_choose_rollouts_per_block():
     long_prompt = PromptRollouts(300, tuple(range(8)), (20,) * 8)
     long_answers = PromptRollouts(10, tuple(range(8)), (2000,) * 8)
-    assert rollouts_per_row(long_prompt, "rows", 64, 10**6) == 1
-    assert rollouts_per_row(long_prompt, "shared_prefix", 64, 10**6) == 8
-    assert rollouts_per_row(long_prompt, "auto", 64, 10**6) == 8
-    assert rollouts_per_row(long_answers, "auto", 64, 10**6) == 1
-    assert rollouts_per_row(long_prompt, "shared_prefix", 64, 400) == 5
+    assert rollouts_per_block(long_prompt, "rows", 64, 10**6) == 1
+    assert rollouts_per_block(long_prompt, "shared_prefix", 64, 10**6) == 8
+    assert rollouts_per_block(long_prompt, "auto", 64, 10**6) == 8
+    assert rollouts_per_block(long_answers, "auto", 64, 10**6) == 1
+    assert rollouts_per_block(long_prompt, "shared_prefix", 64, 400) == 5
 
 
 @given(st.integers(0, 200), st.integers(1, 9))

@@ -9,6 +9,7 @@ _SHARED_ALGORITHM: Mapping[str, Any] = {
     "advantage_eps": 1e-6,
     "dual_clip": 3.0,
     "log_ratio_clamp": 20.0,
+    "old_logprobs": "auto",
     "denominator": "kept",
     "overlong_penalty": None,
     "importance_correction": None,

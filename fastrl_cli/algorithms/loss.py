@@ -78,9 +78,9 @@ class LossOutput:
 def policy_loss(batch: LossInputs, config: AlgorithmConfig) -> LossOutput:
     """`sum_t weight_t * (importance_t * clipped_loss_t + coefficient * k3_t)` over the tokens of a micro-batch.
 
-     Summed over the micro-batches and ranks of an optimiser step it is GRPO's, DAPO's or GSPO's loss as `config` says
-    . Without a token, or with zero weights, it is 0 with a graph, so that every rank can go backward.
-     Raises ValueError where the KL term or the importance correction lacks its log-probabilities.
+    Summed over the micro-batches and ranks of an optimiser step it is GRPO's, DAPO's or GSPO's loss as `config` says.
+    Without a token, or with zero weights, it is 0 with a graph, so that every rank can go backward.
+    Raises ValueError where the KL term or the importance correction lacks its log-probabilities.
     """
     old_logprobs = batch.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
     if config.ratio == "token":

@@ -41,14 +41,13 @@ class Measured:
     peak_rss_bytes: int = 0
     accuracy_before: dict[str, float] = field(default_factory=dict)
     accuracy_after: dict[str, float] = field(default_factory=dict)
+    updates_before: float = 0.0
+    """Optimiser steps up to the first measured step."""
 
     @property
     def seconds(self) -> list[float]:
         """Wall time of each step."""
         return [line["step_seconds"] for line in self.metrics]
-
-    updates_before: float = 0.0
-    """Optimiser steps up to the first measured step."""
 
     @property
     def optimizer_steps(self) -> int:

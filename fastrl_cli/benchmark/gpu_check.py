@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,9 +150,7 @@ def one_update(policy: Policy, batch: KeptBatch, clock: StageClock) -> None:
     clock.timed("optimiser", lambda: update.optimizer_step(update.parts[0], []))
 
 
-def _no_phase(name: str) -> Any:
-    from contextlib import nullcontext
-
+def _no_phase(name: str) -> nullcontext[None]:
     return nullcontext()
 
 

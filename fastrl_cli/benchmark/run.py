@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -21,6 +22,7 @@ from fastrl_cli.benchmark.suites import Suite
 from fastrl_cli.reporting.manifest import cpu_name, versions
 from fastrl_cli.reporting.metrics import PHASES
 from fastrl_cli.reporting.progress import Reporter
+from fastrl_cli.reporting.summary import total
 from fastrl_cli.reporting.wording import percent, percent_with_interval
 
 WARM_UP_STEPS = 2
@@ -215,7 +217,8 @@ def figures_of(measured: Measured) -> MethodFigures:
         cpu_seconds=median(measured.cpu_seconds),
         noise=noise(measured.seconds),
         phase_milliseconds={
-            phase: 1000 * median([line.get(f"phase_seconds/{phase}", 0.0) for line in lines]).value for phase in PHASES
+            phase: 1000 * float(np.median([line.get(f"phase_seconds/{phase}", 0.0) for line in lines]))
+            for phase in PHASES
         },
         tokens={kind: int(total(lines, f"tokens/{kind}")) for kind in TOKENS},
         optimizer_steps=measured.optimizer_steps,
@@ -245,11 +248,6 @@ def compare(title: str, baseline: Measured, other: Measured) -> Comparison:
         update_speed_up=speed_up(*zip(*updates, strict=True)) if updates else None,
         equal_updates=baseline.optimizer_steps == other.optimizer_steps,
     )
-
-
-def total(lines: Sequence[Mapping[str, float]], name: str) -> float:
-    """Sum of a metric over the steps that have it."""
-    return sum(line.get(name, 0.0) for line in lines)
 
 
 def _accuracy(document: Mapping[str, float]) -> str:
